@@ -1,0 +1,1 @@
+//! A simulated inference engine: a pure model of continuous batching behind an OpenAI-compatible front.

@@ -1,0 +1,1 @@
+//! One request's life on a core.

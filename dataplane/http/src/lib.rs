@@ -1,0 +1,1 @@
+//! HTTP/1.1 in both directions, strict and bounded.

@@ -1,0 +1,1 @@
+//! Where a request goes: the load board, filters, scorers, pickers; no I/O.

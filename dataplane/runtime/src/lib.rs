@@ -1,0 +1,1 @@
+//! Cores, lanes between threads, sockets and timers: the only room that chooses a runtime.

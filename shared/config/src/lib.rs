@@ -1,0 +1,1 @@
+//! server.yaml: parse, check, explain.

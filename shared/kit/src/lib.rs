@@ -1,0 +1,1 @@
+//! Clock, randomness, bounded containers, units: small tools with no I/O of their own.

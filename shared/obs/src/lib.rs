@@ -1,0 +1,1 @@
+//! How metrics and logs are recorded, not what is recorded.

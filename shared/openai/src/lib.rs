@@ -1,0 +1,1 @@
+//! The client-facing wire: request scan, edits, server-sent events, usage, errors.

@@ -1,0 +1,1 @@
+//! What the suites share: processes, fixtures, raw sockets.
