@@ -1,1 +1,4 @@
 //! Clock, randomness, bounded containers, units: small tools with no I/O of their own.
+
+pub mod chance;
+pub mod clock;

@@ -1,0 +1,274 @@
+//! The route table: everything a core needs to know to route, as one immutable value with a generation.
+//!
+//! Written by whoever publishes (the side runtime, later the control plane), read in place by every core. It is never
+//! changed: a newer one replaces it whole. No field is a live measurement; those are on the load board.
+
+use std::net::SocketAddr;
+
+use rkyv::rancor::Error;
+use rkyv::util::AlignedVec;
+use rkyv::{Archive, Deserialize, Serialize};
+
+use crate::EngineKind;
+
+/// One engine that requests can be sent to.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub struct Endpoint {
+    /// Unique name, shown as `x-llmgw-replica`.
+    pub name: String,
+    /// Its column on the load board (`BoardSlot`), for life.
+    pub slot: u32,
+    /// Where to connect; absent while its host name does not resolve.
+    pub addr: Option<SocketAddr>,
+    /// Value of the `Host` header.
+    pub host: String,
+    /// Whole value of the `Authorization` header the engine wants, if it wants one. A secret.
+    pub authorization: Option<String>,
+    /// What kind of engine it is.
+    pub engine: EngineKind,
+    /// Share within its pool relative to others, 1 or more.
+    pub weight: u32,
+    /// How long an idle connection to it may be kept, in milliseconds; below the engine's own limit.
+    pub idle_limit_ms: u32,
+}
+
+/// An endpoint's membership in a pool.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub struct Member {
+    /// Row in `RouteTable::endpoints`.
+    pub endpoint: u32,
+    /// What this engine calls the pool's model.
+    pub served_as: String,
+}
+
+/// Endpoints that serve one model on one fabric and GPU class.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub struct Pool {
+    /// Row in `RouteTable::models`.
+    pub model: u32,
+    /// `fabric/gpu_class`, as headers and metrics show it.
+    pub label: String,
+    /// Highest first.
+    pub priority: u32,
+    /// Who is in it; not empty.
+    pub members: Vec<Member>,
+}
+
+/// A model by its public name.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub struct ModelRoute {
+    /// The public name.
+    pub name: String,
+    /// When it became known, unix seconds; what `/v1/models` says as `created`.
+    pub created: u64,
+    /// Rows in `RouteTable::pools`, by falling priority.
+    pub pools: Vec<u32>,
+    /// Row in `RouteTable::profiles`.
+    pub profile: u32,
+}
+
+/// A public name or alias and the model it means.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub struct ModelName {
+    /// The name as clients write it.
+    pub name: String,
+    /// Row in `RouteTable::models`.
+    pub model: u32,
+}
+
+/// A routing profile as it is configured; the router's registry turns the names into plugins.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub struct ProfileSpec {
+    /// Name, as in configuration and `x-llmgw-profile`.
+    pub name: String,
+    /// Scorer names and weights.
+    pub scorers: Vec<(String, f32)>,
+    /// Picker name: `p2c`, `max-score`.
+    pub picker: String,
+}
+
+/// Everything a core needs to know to route.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+pub struct RouteTable {
+    /// Grows with every publication.
+    pub generation: u64,
+    /// Engines.
+    pub endpoints: Vec<Endpoint>,
+    /// Pools.
+    pub pools: Vec<Pool>,
+    /// Models, in the order in which `/v1/models` lists them.
+    pub models: Vec<ModelRoute>,
+    /// Names and aliases, sorted by name (checked when a snapshot is made).
+    pub names: Vec<ModelName>,
+    /// Routing profiles.
+    pub profiles: Vec<ProfileSpec>,
+}
+
+impl ArchivedRouteTable {
+    /// The model a client's name or alias means. Cost: a binary search.
+    pub fn model(&self, name: &str) -> Option<(u32, &ArchivedModelRoute)> {
+        let at = self.names.binary_search_by(|row| row.name.as_str().cmp(name)).ok()?;
+        let model = self.names.get(at)?.model.to_native();
+        Some((model, self.models.get(model as usize)?))
+    }
+}
+
+/// Why a buffer is not a route table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SnapshotError(String);
+
+impl std::fmt::Display for SnapshotError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "route table snapshot refused: {}", self.0)
+    }
+}
+
+impl std::error::Error for SnapshotError {}
+
+/// A route table in one aligned buffer: checked once, then read in place.
+///
+/// Invariant: the buffer passed the check in [`Snapshot::check`] and never changes.
+pub struct Snapshot {
+    bytes: AlignedVec,
+}
+
+impl Snapshot {
+    /// Writes a table into a buffer. Cost: about 95 µs and 330 KB for 1,000 endpoints.
+    ///
+    /// Errors: the table does not fit together (a row that names a row that is not there, unsorted names).
+    pub fn of(table: &RouteTable) -> Result<Self, SnapshotError> {
+        let bytes = rkyv::to_bytes::<Error>(table).map_err(|error| SnapshotError(error.to_string()))?;
+        Self::check(bytes)
+    }
+
+    /// Takes a buffer that came from elsewhere. Cost: about 56 µs for 1,000 endpoints; never on a core.
+    ///
+    /// Errors: the bytes are no route table, or its rows do not fit together.
+    pub fn check(bytes: AlignedVec) -> Result<Self, SnapshotError> {
+        let table =
+            rkyv::access::<ArchivedRouteTable, Error>(&bytes).map_err(|error| SnapshotError(error.to_string()))?;
+        fits_together(table)?;
+        Ok(Self { bytes })
+    }
+
+    /// The table. Cost: about a nanosecond.
+    #[expect(unsafe_code, reason = "reading in place without checking again is the point of a checked snapshot")]
+    pub fn table(&self) -> &ArchivedRouteTable {
+        // SAFETY: `bytes` passed `rkyv::access` as this very type in `check`, the only constructor, and is immutable since.
+        unsafe { rkyv::access_unchecked::<ArchivedRouteTable>(&self.bytes) }
+    }
+
+    /// Size of the buffer in bytes.
+    pub fn size_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
+fn fits_together(table: &ArchivedRouteTable) -> Result<(), SnapshotError> {
+    let refuse = |what: String| Err(SnapshotError(what));
+    for pool in table.pools.iter() {
+        if pool.model.to_native() as usize >= table.models.len() {
+            return refuse(format!("pool {} names a model that is not there", pool.label));
+        }
+        if pool.members.is_empty() {
+            return refuse(format!("pool {} has no member", pool.label));
+        }
+        if pool.members.iter().any(|member| member.endpoint.to_native() as usize >= table.endpoints.len()) {
+            return refuse(format!("pool {} has a member that is not there", pool.label));
+        }
+    }
+    for model in table.models.iter() {
+        if model.pools.iter().any(|&pool| pool.to_native() as usize >= table.pools.len()) {
+            return refuse(format!("model {} names a pool that is not there", model.name));
+        }
+        if model.profile.to_native() as usize >= table.profiles.len() {
+            return refuse(format!("model {} names a routing profile that is not there", model.name));
+        }
+    }
+    let mut last: Option<&str> = None;
+    for row in table.names.iter() {
+        if last.is_some_and(|last| last >= row.name.as_str()) {
+            return refuse(format!("names are not sorted or not unique at {}", row.name));
+        }
+        if row.model.to_native() as usize >= table.models.len() {
+            return refuse(format!("name {} means a model that is not there", row.name));
+        }
+        last = Some(row.name.as_str());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> RouteTable {
+        RouteTable {
+            generation: 3,
+            endpoints: vec![Endpoint {
+                name: "a".into(),
+                slot: 0,
+                addr: Some(([127, 0, 0, 1], 8000).into()),
+                host: "127.0.0.1:8000".into(),
+                authorization: None,
+                engine: EngineKind::Vllm,
+                weight: 100,
+                idle_limit_ms: 4000,
+            }],
+            pools: vec![Pool {
+                model: 0,
+                label: "none/unknown".into(),
+                priority: 100,
+                members: vec![Member { endpoint: 0, served_as: "tiny".into() }],
+            }],
+            models: vec![ModelRoute { name: "m".into(), created: 1, pools: vec![0], profile: 0 }],
+            names: vec![ModelName { name: "alias".into(), model: 0 }, ModelName { name: "m".into(), model: 0 }],
+            profiles: vec![ProfileSpec { name: "chat".into(), scorers: vec![], picker: "p2c".into() }],
+        }
+    }
+
+    #[test]
+    fn a_model_is_found_by_name_and_by_alias() {
+        let snapshot = Snapshot::of(&table()).unwrap();
+        for name in ["m", "alias"] {
+            assert_eq!(snapshot.table().model(name).unwrap().1.name.as_str(), "m");
+        }
+        assert!(snapshot.table().model("nope").is_none());
+        assert_eq!(snapshot.table().generation.to_native(), 3);
+    }
+
+    #[test]
+    fn tables_that_do_not_fit_together_are_refused() {
+        let check = |change: fn(&mut RouteTable), says: &str| {
+            let mut bad = table();
+            change(&mut bad);
+            let error = Snapshot::of(&bad).err().expect("refused").to_string();
+            assert!(error.contains(says), "{error}");
+        };
+        check(|t| t.pools[0].model = 9, "names a model that is not there");
+        check(|t| t.pools[0].members.clear(), "has no member");
+        check(|t| t.pools[0].members[0].endpoint = 1, "has a member that is not there");
+        check(|t| t.models[0].pools[0] = 1, "names a pool that is not there");
+        check(|t| t.models[0].profile = 4, "routing profile that is not there");
+        check(|t| t.names.reverse(), "not sorted");
+        check(|t| t.names[1].name = "alias".into(), "not sorted or not unique");
+    }
+
+    #[test]
+    fn a_damaged_or_cut_buffer_is_refused_not_read() {
+        let good = rkyv::to_bytes::<Error>(&table()).unwrap();
+        for cut in 0..good.len() {
+            let mut bytes = AlignedVec::new();
+            bytes.extend_from_slice(&good[..cut]);
+            // A cut buffer may by chance still be a (smaller) table; what counts is that nothing is read past its end.
+            if let Ok(snapshot) = Snapshot::check(bytes) {
+                let _ = snapshot.table().model("m");
+            }
+        }
+        let mut bytes = AlignedVec::new();
+        bytes.extend_from_slice(&good);
+        let end = bytes.len();
+        bytes[end - 6] ^= 0x7f;
+        assert!(Snapshot::check(bytes).is_err());
+    }
+}
