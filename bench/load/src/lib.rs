@@ -1,1 +1,10 @@
-//! The load generator.
+//! The load generator: closed and open loops, streams, overhead, cancelling and memory, measured from outside.
+//!
+//! Called by the `llmgw-load` binary, by `cargo x bench`, and by the suites, which borrow its readings of `/proc` and its
+//! process guard. It never links the gateway or the engine: what it measures is on the other end of a socket.
+//!
+//! Reading order: a request (`target`, `prompt`), the client (`wire`, `conn`, `call`), what is counted (`events`,
+//! `tally`, `usage`), the loops (`closed`, `open`, `streams`), the scenarios, and what a person reads (`report`).
+
+pub mod process;
+pub mod usage;
