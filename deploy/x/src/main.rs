@@ -1,1 +1,71 @@
-fn main() {}
+//! `cargo x …`: the project's chores. One file a chore; this one reads the command line and picks.
+//!
+//! Called by people and by `.ci/run`. Needs Rust alone and builds in seconds, so it depends on std and a JSON reader.
+//! Never part of the product: nothing depends on it, and it depends on no other room.
+
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool talks on its standard streams")]
+
+mod args;
+mod bench;
+mod ci;
+mod docs;
+mod edges;
+mod fuzz;
+mod lint;
+mod metadata;
+mod shell;
+mod suites;
+mod tidy;
+
+use std::process::ExitCode;
+
+use args::Args;
+
+const HELP: &str = "\
+cargo x CHORE: everything the project does with itself, in Rust
+
+  lint [--fix]                 format and lints; --fix repairs what can be repaired
+  tidy                         walls between the crates, file sizes, banned words, dead links
+  test [KIND] [-- FILTER…]     tests; KIND is one of
+                                 (none)     unit, property, golden, integration: needs Rust and a C compiler
+                                 e2e        the built binary against real clients and a real engine: needs Python
+                                            with venv, Node and curl; says what is missing and skips, or fails with
+                                            --require or CI=1
+                                 behaviour  the promises under load, in figures
+                                 all        all of these, the trials at full length
+  ci                           lint, tidy, test, test e2e, with a table of times: what CI runs
+  bench [ARGS…]                the load generator, optimised; `cargo x bench --help` for its own commands
+  docs                         write the generated reference pages again (docs/reference)
+  fuzz [TARGET] [--seconds N]  fuzz one parser, or each in turn; without targets it says what there are
+
+Every build is made with the `ci` profile, so that lint, test and bench share what they can.
+";
+
+fn main() -> ExitCode {
+    let mut args = Args::new(std::env::args().skip(1));
+    let outcome = match args.word().as_deref() {
+        None | Some("help" | "--help" | "-h") => {
+            print!("{HELP}");
+            Ok(())
+        }
+        Some(_) if args.is_help_wanted() && !args.is_chore("bench") => {
+            print!("{HELP}");
+            Ok(())
+        }
+        Some("lint") => lint::run(args),
+        Some("tidy") => tidy::run(args),
+        Some("test") => suites::run(args),
+        Some("ci") => ci::run(args),
+        Some("bench") => bench::run(args),
+        Some("docs") => docs::run(args),
+        Some("fuzz") => fuzz::run(args),
+        Some(other) => Err(format!("unknown chore {other:?}; `cargo x --help` lists them")),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("x: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Who may depend on whom: the table that `cargo x tidy` holds the workspace to.
+//!
+//! A line here is a design decision, made before the dependency is. Read by `tidy::walls` alone. A package of the
+//! workspace that is not in the table fails, so a new room begins with a line here.
+
+/// What one package may be linked with, among the packages of the workspace.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Room {
+    pub package: &'static str,
+    pub may_use: Uses,
+}
+
+/// The other ends of a room's edges.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Uses {
+    /// These packages and no other.
+    Only(&'static [&'static str]),
+    /// Any: the room joins the others together.
+    Everything,
+}
+
+use Uses::{Everything, Only};
+
+/// The rooms, in the order in which they lean on each other.
+pub(crate) const ROOMS: &[Room] = &[
+    // What more than one plane needs. The leaves do not know each other.
+    Room { package: "llmgw-kit", may_use: Only(&[]) },
+    Room { package: "llmgw-types", may_use: Only(&["llmgw-kit"]) },
+    Room { package: "llmgw-config", may_use: Only(&["llmgw-kit", "llmgw-types"]) },
+    Room { package: "llmgw-obs", may_use: Only(&["llmgw-kit", "llmgw-types"]) },
+    Room { package: "llmgw-openai", may_use: Only(&["llmgw-kit", "llmgw-types"]) },
+    Room { package: "llmgw-engines", may_use: Only(&["llmgw-kit", "llmgw-types"]) },
+    // The data plane: decisions apart from I/O, one room that chooses the runtime.
+    Room { package: "llmgw-runtime", may_use: Only(&["llmgw-kit", "llmgw-types", "llmgw-obs"]) },
+    Room { package: "llmgw-http", may_use: Only(&["llmgw-kit", "llmgw-types", "llmgw-obs", "llmgw-runtime"]) },
+    Room { package: "llmgw-router", may_use: Only(&["llmgw-kit", "llmgw-types", "llmgw-obs"]) },
+    Room {
+        package: "llmgw-gateway",
+        may_use: Only(&[
+            "llmgw-kit",
+            "llmgw-types",
+            "llmgw-obs",
+            "llmgw-openai",
+            "llmgw-runtime",
+            "llmgw-http",
+            "llmgw-router",
+        ]),
+    },
+    Room {
+        package: "llmgw-side",
+        may_use: Only(&[
+            "llmgw-kit",
+            "llmgw-types",
+            "llmgw-obs",
+            "llmgw-config",
+            "llmgw-engines",
+            "llmgw-runtime",
+            "llmgw-router",
+        ]),
+    },
+    // What measures it: knows the wire, never the decisions, so that it cannot repeat their mistakes.
+    Room { package: "llmgw-engine-sim", may_use: Only(&["llmgw-kit", "llmgw-types", "llmgw-openai"]) },
+    Room { package: "llmgw-load", may_use: Only(&["llmgw-kit", "llmgw-types", "llmgw-openai"]) },
+    // What joins the rooms, and what nothing may lean on.
+    Room { package: "llmgw", may_use: Everything },
+    Room { package: "llmgw-test-kit", may_use: Everything },
+    Room { package: "x", may_use: Only(&[]) },
+];
+
+/// Packages that no room may be linked with, tests aside for the kit.
+pub(crate) const TIPS: &[&str] = &["llmgw", "llmgw-test-kit", "x"];
+
+/// Any room's tests may use these beside what the room itself may.
+pub(crate) const TEST_ROOMS: &[&str] = &["llmgw-test-kit", "llmgw-engine-sim"];
+
+/// A crate from outside that only some rooms may name in their manifests.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wrapper {
+    pub crates: &'static [&'static str],
+    pub allowed_in: &'static [&'static str],
+    pub because: &'static str,
+}
+
+/// Crates behind a wall. Counted as a room's own whatever the edge is for, tests and build scripts included.
+pub(crate) const WRAPPERS: &[Wrapper] = &[
+    Wrapper {
+        crates: &["monoio", "io-uring"],
+        allowed_in: &["llmgw-runtime", "llmgw-http", "llmgw-gateway"],
+        because: "only the cores know their runtime",
+    },
+    Wrapper { crates: &["clap"], allowed_in: &["llmgw", "llmgw-load"], because: "a flag belongs to a command line" },
+    Wrapper {
+        crates: &["tokio"],
+        allowed_in: &["llmgw-side", "llmgw-engine-sim", "llmgw-load", "llmgw-test-kit", "llmgw"],
+        because: "the conventional runtime is for what is not on a core",
+    },
+    Wrapper {
+        crates: &["httparse"],
+        allowed_in: &["llmgw-http", "llmgw-engine-sim", "llmgw-load", "llmgw-side", "llmgw-test-kit"],
+        because: "the head of a message is read in one room a program",
+    },
+];
+
+/// A room that must not be linked with these crates, even through another crate.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ban {
+    pub rooms: &'static [&'static str],
+    pub crates: &'static [&'static str],
+    pub because: &'static str,
+}
+
+const RUNTIMES: &[&str] =
+    &["tokio", "monoio", "glommio", "mio", "async-std", "smol", "hyper", "io-uring", "socket2", "rustls", "reqwest"];
+
+/// What may not be reached at all.
+pub(crate) const BANS: &[Ban] = &[
+    Ban {
+        rooms: &["llmgw-kit", "llmgw-types", "llmgw-openai", "llmgw-router"],
+        crates: RUNTIMES,
+        because: "decisions and the wire do no I/O and start no task",
+    },
+    Ban {
+        rooms: &["llmgw-runtime", "llmgw-http", "llmgw-gateway"],
+        crates: &["tokio", "hyper", "reqwest", "async-std", "smol"],
+        because: "a core runs one runtime",
+    },
+];
+
+/// Crates that a room's own manifest must not name, though something it uses may.
+pub(crate) const DIRECT_BANS: &[Ban] = &[Ban {
+    rooms: &["llmgw-router"],
+    crates: &["libc", "tempfile", "core_affinity", "serde_json"],
+    because: "the router is arithmetic on its arguments",
+}];
+
+/// Licences that a crate from outside may carry; a crate that offers several needs one of them.
+pub(crate) const LICENCES: &[&str] = &[
+    "Apache-2.0",
+    "Apache-2.0 WITH LLVM-exception",
+    "MIT",
+    "BSD-1-Clause",
+    "BSD-2-Clause",
+    "BSD-3-Clause",
+    "ISC",
+    "Zlib",
+    "0BSD",
+    "Unlicense",
+    "Unicode-3.0",
+    "MIT-0",
+    "CC0-1.0",
+    "BSL-1.0",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_leans_only_downwards() {
+        for (at, room) in ROOMS.iter().enumerate() {
+            let Only(uses) = room.may_use else { continue };
+            for other in uses {
+                let below = ROOMS.iter().take(at).any(|earlier| earlier.package == *other);
+                assert!(below, "{} may use {other}, which does not stand above it in the table", room.package);
+                assert!(!TIPS.contains(other), "{} may use {other}", room.package);
+            }
+        }
+    }
+}
