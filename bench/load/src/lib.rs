@@ -6,5 +6,7 @@
 //! Reading order: a request (`target`, `prompt`), the client (`wire`, `conn`, `call`), what is counted (`events`,
 //! `tally`, `usage`), the loops (`closed`, `open`, `streams`), the scenarios, and what a person reads (`report`).
 
+pub mod fleet;
+pub mod metrics;
 pub mod process;
 pub mod usage;

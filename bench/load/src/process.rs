@@ -178,15 +178,15 @@ impl Process {
 
     /// The exit status when it has ended on its own or was stopped; all its output has been captured by then.
     pub fn exit_status(&mut self) -> io::Result<Option<ExitStatus>> {
-        if self.ended.is_none() {
-            if let Some(status) = self.child.try_wait()? {
-                self.ended = Some(status);
-                for reader in self.readers.drain(..) {
-                    // A grandchild may still hold the pipe: its reader is left to itself.
-                    let until = Instant::now() + Duration::from_millis(500);
-                    while !reader.is_finished() && Instant::now() < until {
-                        thread::sleep(POLL);
-                    }
+        if self.ended.is_none()
+            && let Some(status) = self.child.try_wait()?
+        {
+            self.ended = Some(status);
+            for reader in self.readers.drain(..) {
+                // A grandchild may still hold the pipe: its reader is left to itself.
+                let until = Instant::now() + Duration::from_millis(500);
+                while !reader.is_finished() && Instant::now() < until {
+                    thread::sleep(POLL);
                 }
             }
         }
