@@ -2,3 +2,5 @@
 
 pub mod chance;
 pub mod clock;
+pub mod secret;
+pub mod units;
