@@ -66,7 +66,8 @@ pub fn parse_bytes(text: &str) -> Result<u64, UnitError> {
 
 /// Writes a size with the largest binary unit that holds it exactly: `64MiB`, `1500B`.
 pub fn format_bytes(bytes: u64) -> String {
-    let (name, scale) = BYTE_UNITS[..4].iter().find(|(_, s)| bytes > 0 && bytes % s == 0).unwrap_or(&("B", 1));
+    let (name, scale) =
+        BYTE_UNITS[..4].iter().find(|(_, s)| bytes > 0 && bytes.is_multiple_of(*s)).unwrap_or(&("B", 1));
     format!("{}{name}", bytes / scale)
 }
 
@@ -102,7 +103,7 @@ pub fn format_duration(duration: Duration) -> String {
     if nanos == 0 {
         return "0s".to_owned();
     }
-    let (name, scale) = DURATION_UNITS.iter().find(|(_, s)| nanos % u128::from(*s) == 0).unwrap_or(&("ns", 1));
+    let (name, scale) = DURATION_UNITS.iter().find(|(_, s)| nanos.is_multiple_of(u128::from(*s))).unwrap_or(&("ns", 1));
     format!("{}{name}", nanos / u128::from(*scale))
 }
 
@@ -120,7 +121,7 @@ fn scaled(number: &str, scale: u64) -> Option<u64> {
     let parts: u128 = if fraction.is_empty() { 0 } else { fraction.parse::<u64>().ok()?.into() };
     let one = 10_u128.pow(u32::try_from(fraction.len()).ok()?);
     let total = (whole * one + parts) * u128::from(scale);
-    if total % one == 0 { u64::try_from(total / one).ok() } else { None }
+    if total.is_multiple_of(one) { u64::try_from(total / one).ok() } else { None }
 }
 
 fn not_bytes(text: &str) -> UnitError {

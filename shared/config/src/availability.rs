@@ -1,0 +1,88 @@
+//! What of the tree this version does: the one list from which lines go as features come.
+//!
+//! Asked by the reader for every key that is written, and by the checks for engines, profiles, scorers and pickers.
+
+use crate::server::PickerKind;
+
+/// Why a key that is off, or at its default, changes nothing.
+pub(crate) const OFF: &str = "not available in this version; it is off or at its default";
+/// Why a key that is set changes nothing.
+pub(crate) const NO_EFFECT: &str = "not available in this version; the value is checked and not used";
+/// Why a key changes nothing in any version.
+pub(crate) const NEVER_ANY_EFFECT: &str = "accepted for old files; nothing needs it";
+
+/// What may be written for a key whose feature is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rule {
+    /// Only nothing, or the default: anything else would turn something on.
+    Off,
+    /// Anything that is right: no value turns anything on.
+    NoEffect,
+    /// As `NoEffect`, for good.
+    NeverAnyEffect,
+}
+
+/// Keys whose feature is not there.
+const KEYS: &[(&str, Rule)] = &[
+    ("auth", Rule::Off),
+    ("tls", Rule::Off),
+    ("agent_listen", Rule::Off),
+    ("agent_tls", Rule::Off),
+    ("agent_plaintext", Rule::Off),
+    ("store.path", Rule::Off),
+    ("tracing.endpoint", Rule::Off),
+    ("endpoints[].batch_capacity", Rule::NoEffect),
+    ("endpoints[].scheduling", Rule::Off),
+    ("endpoints[].kv_capacity_tokens", Rule::NoEffect),
+    ("endpoints[].tls", Rule::Off),
+    ("fabrics", Rule::NoEffect),
+    ("router.retries", Rule::NoEffect),
+    ("router.cooldown_seconds", Rule::NoEffect),
+    ("router.endpoint_cache_max_age", Rule::NoEffect),
+    ("router.admission.target_waiting_per_replica", Rule::NoEffect),
+    ("router.admission.kv_ceiling", Rule::NoEffect),
+    ("router.admission.kv_by_band", Rule::Off),
+    ("router.admission.queue_ttl", Rule::NoEffect),
+    ("router.admission.heartbeat", Rule::Off),
+    ("router.admission.queue_capacity_per_band", Rule::NoEffect),
+    ("router.admission.queue_capacity_total", Rule::NoEffect),
+    ("router.admission.queue_bytes_max", Rule::NoEffect),
+    ("router.admission.bands", Rule::NoEffect),
+    ("router.prefix.session_affinity.enabled", Rule::NoEffect),
+    ("router.prefix.session_affinity.header", Rule::NoEffect),
+    ("router.prefix.session_affinity.load_factor", Rule::NoEffect),
+    ("router.prefix.approx_tree.enabled", Rule::NoEffect),
+    ("router.prefix.approx_tree.cache_threshold", Rule::NoEffect),
+    ("router.prefix.approx_tree.balance_abs_threshold", Rule::NoEffect),
+    ("router.prefix.approx_tree.balance_rel_threshold", Rule::NoEffect),
+    ("router.prefix.approx_tree.max_tree_size", Rule::NoEffect),
+    ("router.prefix.approx_tree.eviction_interval", Rule::NeverAnyEffect),
+    ("router.prefix.kv_events.enabled", Rule::Off),
+    ("models[].fallbacks", Rule::Off),
+    ("models[].source", Rule::Off),
+    ("models[].units", Rule::NoEffect),
+    ("models[].scaling", Rule::Off),
+    ("models[].slo", Rule::NoEffect),
+    ("models[].profiles", Rule::Off),
+];
+
+/// Schemes of engine URLs that are there; the others are understood and refused.
+pub(crate) const SCHEMES: &[&str] = &["http"];
+/// Scorers that are there.
+pub(crate) const SCORERS: &[&str] = &["inflight"];
+/// Pickers that are there.
+pub(crate) const PICKERS: &[PickerKind] = &[PickerKind::P2c, PickerKind::MaxScore];
+/// Whether profiles may score by cost.
+pub(crate) const COST_SCORES: bool = false;
+
+/// What may be written for the key of that pattern; none: anything, its feature is there.
+pub(crate) fn rule(pattern: &str) -> Option<Rule> {
+    // A model's own admission and prefix settings are as available as the router's.
+    let shared =
+        pattern.strip_prefix("models[].").filter(|rest| rest.starts_with("admission.") || rest.starts_with("prefix."));
+    let matches = |key: &str| match shared {
+        Some(rest) => key.strip_prefix("router.") == Some(rest),
+        None => key == pattern,
+    };
+    KEYS.iter().find(|(key, _)| matches(key)).map(|(_, rule)| *rule)
+}

@@ -1,0 +1,211 @@
+//! Endpoints: URLs, names, models, keys and paths.
+//!
+//! Knows nothing of the catalog: `model` judges the two together.
+
+use std::collections::HashMap;
+
+use crate::availability;
+use crate::config::{EndpointConfig, MetricOverrides, MetricsPath, ServedModel};
+use crate::environment::Environment;
+use crate::error::Place;
+use crate::read::{Field, Reader};
+use crate::server::{Endpoint, MetricNames, ServerTree};
+use crate::url::EngineUrl;
+use crate::values::{line_of, one_of};
+
+use super::{check_name, secret};
+
+/// The endpoints that could be read; what is wrong with the others is said.
+pub(super) fn check(tree: &ServerTree, environment: &Environment, reader: &mut Reader) -> Vec<EndpointConfig> {
+    let mut urls: HashMap<EngineUrl, (usize, Place)> = HashMap::new();
+    let mut names: HashMap<String, (usize, Place)> = HashMap::new();
+    let mut endpoints = Vec::new();
+    for (at, endpoint) in tree.endpoints.iter().enumerate() {
+        let Some(checked) = check_one(at, endpoint, environment, reader) else {
+            reader.has_lost_items = true;
+            continue;
+        };
+        if let Some((first, place)) = urls.get(&checked.url) {
+            let message = format!(
+                "endpoints[{at}].url: {} is endpoints[{first}] already{}; one URL is one endpoint, with several models under models",
+                checked.url,
+                line_of(place)
+            );
+            reader.problem(&endpoint.url.place, message);
+        } else if let Some((first, place)) = names.get(&checked.name) {
+            let place_here = if endpoint.name.is_some() { &endpoint.name.place } else { &endpoint.url.place };
+            let message = format!(
+                "endpoints[{at}].name: {:?} is the name of endpoints[{first}] already{}; names are unique",
+                checked.name,
+                line_of(place)
+            );
+            reader.problem(place_here, message);
+        }
+        urls.entry(checked.url.clone()).or_insert((at, endpoint.url.place.clone()));
+        names.entry(checked.name.clone()).or_insert((at, endpoint.place.clone()));
+        endpoints.push(checked);
+    }
+    // A misspelt key is the likelier reason, where there is one.
+    if tree.endpoints.is_empty() && reader.problems.is_empty() {
+        let message =
+            "no endpoints; name at least one engine under endpoints, or let \"llmgw init URL…\" write this file";
+        reader.problem(&tree.endpoints.place, message.to_owned());
+    }
+    endpoints
+}
+
+fn check_one(
+    at: usize,
+    endpoint: &Field<Endpoint>,
+    environment: &Environment,
+    reader: &mut Reader,
+) -> Option<EndpointConfig> {
+    let path = format!("endpoints[{at}]");
+    let models = check_models(&path, endpoint, reader);
+    let source = format!("{path}.api_key");
+    let keys = secret::Keys { name: &source, variable: &endpoint.api_key_env, file: &endpoint.api_key_file };
+    let api_key = secret::check(&keys, environment, reader);
+    let url = check_url(&path, &endpoint.url, reader);
+    for (key, text) in [("fabric", &endpoint.fabric), ("gpu_class", &endpoint.gpu_class)] {
+        check_name(text, &format!("{path}.{key}"), reader);
+    }
+    if endpoint.weight.value == 0 {
+        let message = format!("{path}.weight: 0 would never be chosen; write 1 or more, or leave the endpoint out");
+        reader.problem(&endpoint.weight.place, message);
+    }
+    if endpoint.batch_capacity.value == Some(0) {
+        let message = format!("{path}.batch_capacity: must be 1 or more; leave it out to have it learned");
+        reader.problem(&endpoint.batch_capacity.place, message);
+    }
+    let health_path = check_path(&format!("{path}.health_path"), &endpoint.health_path, reader);
+    let metrics_path = match endpoint.metrics_path.value.as_deref() {
+        Some("off" | "false") => MetricsPath::Off,
+        _ => match check_path(&format!("{path}.metrics_path"), &endpoint.metrics_path, reader) {
+            Some(text) => MetricsPath::Path(text),
+            None => MetricsPath::Default,
+        },
+    };
+    let url = url?;
+    let name = match &endpoint.name.value {
+        Some(name) => {
+            check_name(
+                &Field { value: name.clone(), place: endpoint.name.place.clone() },
+                &format!("{path}.name"),
+                reader,
+            );
+            name.clone()
+        }
+        None => url.authority(),
+    };
+    Some(EndpointConfig {
+        name,
+        host_header: url.host_header(),
+        url,
+        models,
+        engine: endpoint.engine.value,
+        fabric: endpoint.fabric.value.clone(),
+        gpu_class: endpoint.gpu_class.value.clone(),
+        priority: endpoint.priority.value,
+        weight: endpoint.weight.value,
+        api_key_source: api_key.as_ref().map(|found| found.source.clone()),
+        api_key: api_key.map(|found| found.secret),
+        health_path,
+        metrics_path,
+        metrics: check_metrics(&path, &endpoint.metrics, reader),
+        batch_capacity: endpoint.batch_capacity.value,
+        scheduling: endpoint.scheduling.value,
+        kv_capacity_tokens: endpoint.kv_capacity_tokens.value,
+    })
+}
+
+fn check_url(path: &str, text: &Field<String>, reader: &mut Reader) -> Option<EngineUrl> {
+    let url = match EngineUrl::parse(text) {
+        Ok(url) => url,
+        Err(message) => {
+            reader.problem(&text.place, format!("{path}.url: {message}"));
+            return None;
+        }
+    };
+    let word = url.scheme.word();
+    if !availability::SCHEMES.contains(&word) {
+        let right = one_of(availability::SCHEMES);
+        let message = format!("{path}.url: {word} engines are not available in this version; use {right}");
+        reader.problem(&text.place, message);
+    }
+    Some(url)
+}
+
+fn check_models(path: &str, endpoint: &Field<Endpoint>, reader: &mut Reader) -> Vec<ServedModel> {
+    let several = &endpoint.models;
+    let served = |name: &Field<String>, served_as: &Field<Option<String>>| ServedModel {
+        name: name.value.clone(),
+        served_as: served_as.value.clone().unwrap_or_else(|| name.value.clone()),
+    };
+    match (&endpoint.model.value, several.is_empty()) {
+        (Some(_), false) => {
+            let message = format!("{path}: model and models are both given; keep one");
+            reader.problem(&several.place, message);
+            Vec::new()
+        }
+        (None, true) => {
+            if several.place == Place::Default || !reader.has_lost_items {
+                let message =
+                    format!("{path}: no model is named; write model: NAME, or models: [{{ name: NAME }}] for several");
+                reader.problem(&endpoint.place, message);
+            }
+            Vec::new()
+        }
+        (Some(name), true) => {
+            let name = Field { value: name.clone(), place: endpoint.model.place.clone() };
+            check_name(&name, &format!("{path}.model"), reader);
+            vec![served(&name, &endpoint.served_as)]
+        }
+        (None, false) => {
+            if endpoint.served_as.is_some() {
+                let message =
+                    format!("{path}.served_as: belongs to model; under models each entry has its own served_as");
+                reader.problem(&endpoint.served_as.place, message);
+            }
+            let mut models: Vec<ServedModel> = Vec::new();
+            for (at, model) in several.iter().enumerate() {
+                check_name(&model.name, &format!("{path}.models[{at}].name"), reader);
+                if models.iter().any(|other| other.name == model.name.value) {
+                    let message =
+                        format!("{path}.models[{at}].name: {:?} is there already; keep one", model.name.value);
+                    reader.problem(&model.name.place, message);
+                }
+                models.push(served(&model.name, &model.served_as));
+            }
+            models
+        }
+    }
+}
+
+fn check_path(what: &str, path: &Field<Option<String>>, reader: &mut Reader) -> Option<String> {
+    let text = path.value.as_deref()?;
+    if !text.starts_with('/') || text.len() > 1024 || !text.bytes().all(|b| b.is_ascii_graphic()) {
+        reader.problem(&path.place, format!("{what}: {text:?} is not a path; write for example /health"));
+    }
+    Some(text.to_owned())
+}
+
+fn check_metrics(path: &str, names: &MetricNames, reader: &mut Reader) -> MetricOverrides {
+    let mut name = |key: &str, field: &Field<Option<String>>| {
+        let text = field.value.clone()?;
+        let is_right = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b':');
+        if text.starts_with(|c: char| c.is_ascii_digit()) || text.len() > 256 || !text.bytes().all(is_right) {
+            let message = format!(
+                "{path}.metrics.{key}: {text:?} is not a metric's name; write for example \"vllm:num_requests_waiting\""
+            );
+            reader.problem(&field.place, message);
+        }
+        Some(text)
+    };
+    MetricOverrides {
+        waiting: name("waiting", &names.waiting),
+        running: name("running", &names.running),
+        kv_usage: name("kv_usage", &names.kv_usage),
+        prompt_tokens: name("prompt_tokens", &names.prompt_tokens),
+        generation_tokens: name("generation_tokens", &names.generation_tokens),
+    }
+}

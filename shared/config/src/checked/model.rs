@@ -1,0 +1,89 @@
+//! The catalog beside the endpoints: every public name means one model, and every reference leads somewhere.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::config::{EndpointConfig, ModelConfig, RouterConfig};
+use crate::read::{Field, Reader, hint};
+use crate::server::ServerTree;
+
+use super::{check_name, profile, router};
+
+/// Every public model: the catalog's, then those that only endpoints name.
+pub(super) fn check(
+    tree: &ServerTree,
+    endpoints: &[EndpointConfig],
+    router: &RouterConfig,
+    reader: &mut Reader,
+) -> Vec<ModelConfig> {
+    let mut served: Vec<&str> = Vec::new();
+    let mut seen = HashSet::new();
+    for model in endpoints.iter().flat_map(|endpoint| &endpoint.models) {
+        if seen.insert(model.name.as_str()) {
+            served.push(&model.name);
+        }
+    }
+    let mut models: Vec<ModelConfig> = Vec::new();
+    let mut meaning: HashMap<&str, String> = served.iter().map(|name| (*name, format!("the model {name:?}"))).collect();
+    let mut catalog: HashSet<&str> = HashSet::new();
+    for (at, model) in tree.models.iter().enumerate() {
+        let path = format!("models[{at}]");
+        check_name(&model.name, &format!("{path}.name"), reader);
+        if !catalog.insert(&model.name) {
+            reader.problem(
+                &model.name.place,
+                format!("{path}.name: {:?} is in the catalog already; keep one", *model.name),
+            );
+        }
+        if !meaning.contains_key(model.name.as_str()) && !reader.has_lost_items {
+            let hint = hint(&model.name, &served);
+            let message = format!("{path}.name: no endpoint serves {:?}{hint}", *model.name);
+            reader.problem(&model.name.place, message);
+        }
+        meaning.entry(&model.name).or_insert_with(|| format!("the model {:?}", *model.name));
+        for (section, value) in [("admission", model.admission.is_some()), ("prefix", model.prefix.is_some())] {
+            if value && section == "admission" {
+                router::check_admission(&format!("{path}.{section}"), model.admission.value.as_ref(), reader);
+            }
+        }
+        if let Some(name) = &model.routing_profile.value {
+            let named = Field { value: name.clone(), place: model.routing_profile.place.clone() };
+            profile::check_reference(&format!("{path}.routing_profile"), &named, &router.profiles, reader);
+        }
+    }
+    for (at, model) in tree.models.iter().enumerate() {
+        for (nth, alias) in model.aliases.iter().enumerate() {
+            let path = format!("models[{at}].aliases[{nth}]");
+            check_name(alias, &path, reader);
+            if let Some(other) = meaning.get(alias.as_str()) {
+                reader.problem(&alias.place, format!("{path}: {:?} is {other} already; choose another name", **alias));
+            } else {
+                meaning.insert(alias, format!("an alias of {:?}", *model.name));
+            }
+        }
+    }
+    let names: Vec<&str> = served.iter().copied().chain(tree.models.iter().map(|model| model.name.as_str())).collect();
+    for (at, model) in tree.models.iter().enumerate() {
+        for (nth, fallback) in model.fallbacks.iter().enumerate() {
+            let path = format!("models[{at}].fallbacks[{nth}]");
+            if fallback.value == model.name.value {
+                reader.problem(&fallback.place, format!("{path}: a model cannot stand in for itself; name another"));
+            } else if !names.contains(&fallback.as_str()) && !reader.has_lost_items {
+                let hint = hint(fallback, &names);
+                reader.problem(&fallback.place, format!("{path}: no model is called {:?}{hint}", **fallback));
+            }
+        }
+        models.push(ModelConfig {
+            name: model.name.value.clone(),
+            aliases: model.aliases.iter().map(|alias| alias.value.clone()).collect(),
+            fallbacks: model.fallbacks.iter().map(|fallback| fallback.value.clone()).collect(),
+            routing_profile: model.routing_profile.value.clone().unwrap_or_else(|| router.default_profile.clone()),
+        });
+    }
+    models.extend(served.iter().filter(|name| !catalog.contains(*name)).map(|name| ModelConfig {
+        name: (*name).to_owned(),
+        aliases: Vec::new(),
+        fallbacks: Vec::new(),
+        routing_profile: router.default_profile.clone(),
+    }));
+    models
+}

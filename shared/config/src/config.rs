@@ -1,0 +1,216 @@
+//! The checked configuration: plain values that cannot be wrong, which the rest of the gateway is built from.
+//!
+//! Made by `checked` only. Holds no keys that are not there yet: those appear with their features.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use llmgw_kit::secret::Secret;
+use llmgw_types::EngineKind;
+
+use crate::error::WithoutEffect;
+use crate::server::{PickerKind, Scheduling};
+use crate::url::EngineUrl;
+use crate::values::CoreCount;
+
+/// Everything a server is told.
+///
+/// Invariants: endpoint names and URLs are unique; model names and aliases are unique together; every model has an
+/// endpoint; every routing profile that is named is in `router.profiles`.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// Where clients connect; never empty.
+    pub listen: Vec<SocketAddr>,
+    /// Where operators connect.
+    pub admin_listen: SocketAddr,
+    /// What operators must show; always there when `admin_listen` is not loopback.
+    pub admin_token: Option<Secret>,
+    /// Data-plane threads; never exactly 0.
+    pub cores: CoreCount,
+    /// CPUs kept for everything else; 0 shares.
+    pub side_cpus: CoreCount,
+    /// Engines, in the order of the file; never empty.
+    pub endpoints: Vec<EndpointConfig>,
+    /// Every public model: those of the catalog in the order of the file, then those only endpoints name.
+    pub models: Vec<ModelConfig>,
+    /// How requests are taken, placed and timed.
+    pub router: RouterConfig,
+    /// Keys that were accepted although they change nothing in this version.
+    pub without_effect: Vec<WithoutEffect>,
+}
+
+/// One engine.
+#[derive(Clone, Debug)]
+pub struct EndpointConfig {
+    /// Unique; printable ASCII without spaces.
+    pub name: String,
+    /// Its root.
+    pub url: EngineUrl,
+    /// The `Host` field of requests to it.
+    pub host_header: String,
+    /// Models it serves; never empty, public names unique.
+    pub models: Vec<ServedModel>,
+    /// What kind of engine it is.
+    pub engine: EngineKind,
+    /// Part of the pool.
+    pub fabric: String,
+    /// Part of the pool.
+    pub gpu_class: String,
+    /// The pool's priority, highest first.
+    pub priority: i32,
+    /// Share within the pool; never 0.
+    pub weight: u32,
+    /// What the engine must be shown.
+    pub api_key: Option<Secret>,
+    /// Where the key came from, for messages: `variable VLLM_KEY` or `file /etc/…`.
+    pub api_key_source: Option<String>,
+    /// Readiness path; none: the engine's own.
+    pub health_path: Option<String>,
+    /// Where its metrics are.
+    pub metrics_path: MetricsPath,
+    /// Metric names in place of the engine's own.
+    pub metrics: MetricOverrides,
+    /// Requests it runs at once; none: learned.
+    pub batch_capacity: Option<u32>,
+    /// In which order it takes its own queue.
+    pub scheduling: Scheduling,
+    /// Tokens its KV cache holds; none: published, or not known.
+    pub kv_capacity_tokens: Option<u64>,
+}
+
+/// One model of an engine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServedModel {
+    /// The public name.
+    pub name: String,
+    /// What the engine calls it.
+    pub served_as: String,
+}
+
+/// Where an engine's metrics are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MetricsPath {
+    /// At the engine's own path.
+    Default,
+    /// At this path.
+    Path(String),
+    /// Nowhere: it is judged by our own requests in flight only.
+    Off,
+}
+
+/// Metric names in place of the engine's own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MetricOverrides {
+    /// Requests waiting.
+    pub waiting: Option<String>,
+    /// Requests running.
+    pub running: Option<String>,
+    /// Fill of the KV cache, 0 to 1.
+    pub kv_usage: Option<String>,
+    /// Prompt tokens processed.
+    pub prompt_tokens: Option<String>,
+    /// Tokens generated.
+    pub generation_tokens: Option<String>,
+}
+
+/// One public model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelConfig {
+    /// The public name.
+    pub name: String,
+    /// Further names clients may use.
+    pub aliases: Vec<String>,
+    /// Models that answer in its place, in this order.
+    pub fallbacks: Vec<String>,
+    /// The routing profile, the default one where it names none.
+    pub routing_profile: String,
+}
+
+/// How requests are taken, placed and timed.
+#[derive(Clone, Debug)]
+pub struct RouterConfig {
+    /// How often each engine's metrics are read.
+    pub scrape_interval: Duration,
+    /// Whether usage is asked for where the client did not.
+    pub inject_usage: bool,
+    /// Further tries of a request.
+    pub retries: u16,
+    /// How long an endpoint that failed is left out.
+    pub cooldown: Duration,
+    /// How long the last known endpoints are used.
+    pub endpoint_cache_max_age: Duration,
+    /// The largest requests taken.
+    pub limits: LimitsConfig,
+    /// How long each step may take.
+    pub timeouts: TimeoutsConfig,
+    /// The profile of models that name none.
+    pub default_profile: String,
+    /// All profiles: the built-in ones, and those of the file.
+    pub profiles: Vec<RoutingProfileConfig>,
+}
+
+/// The largest requests taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimitsConfig {
+    /// The body.
+    pub body_bytes: u64,
+    /// Request line and header fields together.
+    pub header_bytes: u64,
+    /// Number of header fields.
+    pub header_count: u16,
+}
+
+/// How long each step may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimeoutsConfig {
+    /// Connecting to an engine.
+    pub connect: Duration,
+    /// From the request sent to the engine's first byte.
+    pub first_token: Duration,
+    /// Between two events of a stream.
+    pub between_events: Duration,
+    /// The whole request.
+    pub total: Duration,
+    /// A client sending its head.
+    pub client_header: Duration,
+    /// A client sending its body.
+    pub client_body: Duration,
+    /// An idle client connection.
+    pub client_idle: Duration,
+    /// Requests still running at the end.
+    pub drain: Duration,
+    /// From readiness withdrawn to the listening socket closed; may be nothing.
+    pub settle: Duration,
+}
+
+/// How an engine is chosen within its pool.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RoutingProfileConfig {
+    /// Unique name.
+    pub name: String,
+    /// How engines are scored.
+    pub score: ScoreConfig,
+    /// How one is picked.
+    pub picker: PickerConfig,
+}
+
+/// How engines are scored. `inflight` counts in any case.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ScoreConfig {
+    /// By cost in cache blocks.
+    Cost {
+        /// Weight of the prompt's blocks that the engine does not hold.
+        w_overlap: f64,
+    },
+    /// By weighted scorers: names and weights, in the order of the file.
+    Weighted(Vec<(String, f64)>),
+}
+
+/// How one engine is picked from the scores.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PickerConfig {
+    /// The kind of picker.
+    pub kind: PickerKind,
+    /// Of `softmax`, else 0.
+    pub temperature: f64,
+}
