@@ -3,6 +3,7 @@
 use crate::args::{Args, Outcome};
 use crate::metadata::Metadata;
 use crate::shell::{self, cargo};
+use crate::suites::REAL_VLLM;
 
 /// Checks, or with `--fix` repairs.
 pub(crate) fn run_with(fix: bool) -> Outcome {
@@ -13,7 +14,7 @@ pub(crate) fn run_with(fix: bool) -> Outcome {
     clippy(&["--all-targets"], fix)?;
     // Suites that plain `cargo test` leaves out are left out of --all-targets too, so they are named.
     for suite in Metadata::read()?.suites_on_request() {
-        clippy(&["--test", &suite], fix)?;
+        clippy(&["--test", &suite, "--features", REAL_VLLM], fix)?;
     }
     Ok(())
 }

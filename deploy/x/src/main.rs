@@ -31,6 +31,7 @@ cargo x CHORE: everything the project does with itself, in Rust
                                  e2e        the built binary against real clients and a real engine: needs Python
                                             with venv, Node and curl; says what is missing and skips, or fails with
                                             --require or CI=1
+                                 vllm       the same clients against a real vLLM on this CPU: 6 GB and some minutes
                                  behaviour  the promises under load, in figures
                                  all        all of these, the trials at full length
   ci                           lint, tidy, test, test e2e, with a table of times: what CI runs

@@ -14,6 +14,8 @@ pub(crate) enum Kind {
     Plain,
     /// Needs real clients and a real engine.
     E2e,
+    /// Needs 6 GB, minutes, and what e2e needs: a real vLLM.
+    Vllm,
     /// Needs the machine for itself.
     Behaviour,
     /// All of these, at full length.
@@ -35,9 +37,10 @@ pub(crate) fn run(mut args: Args) -> Outcome {
     let kind = match args.word().as_deref() {
         None => Kind::Plain,
         Some("e2e") => Kind::E2e,
+        Some("vllm") => Kind::Vllm,
         Some("behaviour") => Kind::Behaviour,
         Some("all") => Kind::All,
-        Some(other) => return Err(format!("unknown suite {other:?}; there are e2e, behaviour and all")),
+        Some(other) => return Err(format!("unknown suite {other:?}; there are e2e, vllm, behaviour and all")),
     };
     let filter = args.finish()?;
     test(kind, if is_required { Missing::Fails } else { Missing::Skips }, &filter)
@@ -47,12 +50,13 @@ pub(crate) fn run(mut args: Args) -> Outcome {
 pub(crate) fn test(kind: Kind, missing: Missing, filter: &[String]) -> Outcome {
     match kind {
         Kind::Plain => cargo_test(&[], Length::Scaled, filter),
-        Kind::E2e => on_request("e2e", E2E_NEEDS, Length::Scaled, missing, filter),
-        Kind::Behaviour => on_request("behaviour", &[], Length::Scaled, missing, filter),
+        Kind::E2e => on_request(E2E, Length::Scaled, missing, filter),
+        Kind::Vllm => on_request(VLLM, Length::Scaled, missing, filter),
+        Kind::Behaviour => on_request(BEHAVIOUR, Length::Scaled, missing, filter),
         Kind::All => {
             cargo_test(&[], Length::Full, filter)?;
-            on_request("e2e", E2E_NEEDS, Length::Full, missing, filter)?;
-            on_request("behaviour", &[], Length::Full, missing, filter)
+            on_request(E2E, Length::Full, missing, filter)?;
+            on_request(BEHAVIOUR, Length::Full, missing, filter)
         }
     }
 }
@@ -79,17 +83,40 @@ const E2E_NEEDS: &[Need] = &[
     Need { program: "bash", shown_by: &["-c", "true"], called: "bash" },
 ];
 
+/// A test target that plain `cargo test` leaves out.
+#[derive(Debug, Clone, Copy)]
+struct Suite {
+    target: &'static str,
+    needs: &'static [Need],
+    /// What cargo is told beside the target, and the test programs beside the filter.
+    features: &'static [&'static str],
+    only: &'static [&'static str],
+}
+
+const E2E: Suite = Suite { target: "e2e", needs: E2E_NEEDS, features: &[], only: &[] };
+const VLLM: Suite =
+    Suite { target: "e2e", needs: E2E_NEEDS, features: &["--features", REAL_VLLM], only: &["vllm::", "--nocapture"] };
+const BEHAVIOUR: Suite = Suite { target: "behaviour", needs: &[], features: &[], only: &["--test-threads", "1"] };
+
+/// Adds the test with a real vLLM to the end-to-end suite.
+pub(crate) const REAL_VLLM: &str = "llmgw/real-vllm";
+
 /// Runs a suite that plain `cargo test` leaves out.
-fn on_request(suite: &str, needs: &[Need], length: Length, missing: Missing, filter: &[String]) -> Outcome {
-    if !Metadata::read()?.suites_on_request().iter().any(|known| known == suite) {
-        return Err(format!("there is no suite {suite:?} in the workspace"));
+fn on_request(suite: Suite, length: Length, missing: Missing, filter: &[String]) -> Outcome {
+    let target = suite.target;
+    if !Metadata::read()?.suites_on_request().iter().any(|known| known == target) {
+        return Err(format!("there is no suite {target:?} in the workspace"));
     }
-    let not_there: Vec<&str> = needs.iter().filter(|need| !is_met(need)).map(|need| need.called).collect();
+    let not_there: Vec<&str> = suite.needs.iter().filter(|need| !is_met(need)).map(|need| need.called).collect();
     match (not_there.is_empty(), missing) {
-        (true, _) => cargo_test(&["--test", suite], length, filter),
-        (false, Missing::Fails) => Err(format!("{suite} needs {}: not found", not_there.join(", "))),
+        (true, _) => {
+            let words: Vec<&str> = ["--test", target].iter().chain(suite.features).copied().collect();
+            let only = suite.only.iter().map(|word| (*word).to_owned());
+            cargo_test(&words, length, &only.chain(filter.iter().cloned()).collect::<Vec<_>>())
+        }
+        (false, Missing::Fails) => Err(format!("{target} needs {}: not found", not_there.join(", "))),
         (false, Missing::Skips) => {
-            println!("{suite} skipped: {} not found (--require makes this a failure)", not_there.join(", "));
+            println!("{target} skipped: {} not found (--require makes this a failure)", not_there.join(", "));
             Ok(())
         }
     }
@@ -124,7 +151,8 @@ mod tests {
 
     #[test]
     fn an_unknown_suite_is_named_not_passed_over() {
-        let outcome = on_request("no-such-suite", &[], Length::Scaled, Missing::Skips, &[]);
+        let suite = Suite { target: "no-such-suite", ..E2E };
+        let outcome = on_request(suite, Length::Scaled, Missing::Skips, &[]);
         assert!(outcome.is_err_and(|message| message.contains("no-such-suite")));
     }
 }
