@@ -50,6 +50,8 @@ pub struct Pool {
     pub label: String,
     /// Highest first.
     pub priority: u32,
+    /// Where this pool's requests are counted (a row of the metric cells), for life.
+    pub metric_row: u32,
     /// Who is in it; not empty.
     pub members: Vec<Member>,
 }
@@ -219,6 +221,7 @@ mod tests {
                 model: 0,
                 label: "none/unknown".into(),
                 priority: 100,
+                metric_row: 1,
                 members: vec![Member { endpoint: 0, served_as: "tiny".into() }],
             }],
             models: vec![ModelRoute { name: "m".into(), created: 1, pools: vec![0], profile: 0 }],

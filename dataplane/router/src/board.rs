@@ -1,0 +1,186 @@
+//! The load board: what cores know of the engines, in cells that have one writer each and that anyone may read.
+//!
+//! In-flight cells are written by the core that sent the request, endpoint cells by the side runtime. Nothing is locked and
+//! nothing is a shared read-modify-write: a core adds to its own row with a plain load and store. A sum over cores is not a
+//! snapshot; it is off by what changed while it was read.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+
+use llmgw_types::{BoardSlot, CoreId};
+
+/// Endpoints a board has room for. A table that needs more is refused when it is published.
+pub const SLOTS_MAX: usize = 4096;
+
+/// Cells of one core, alone on their cache lines.
+#[repr(align(128))]
+struct CoreRow {
+    /// Requests in flight to each slot.
+    requests: Box<[AtomicI64]>,
+    /// The same, weighted by what their prompts cost (tokens).
+    tokens: Box<[AtomicI64]>,
+    /// The newest route table this core works with.
+    generation: AtomicU64,
+}
+
+/// Cells of one endpoint, written by the side runtime.
+#[derive(Default)]
+#[repr(align(64))]
+struct EndpointCells {
+    ready: AtomicBool,
+}
+
+/// The cells of all cores and endpoints.
+pub struct Board {
+    cores: Box<[CoreRow]>,
+    endpoints: Box<[EndpointCells]>,
+}
+
+impl Board {
+    /// A board for `cores` cores and `slots` endpoints, everything zero and nobody ready.
+    pub fn new(cores: usize, slots: usize) -> Self {
+        let zeros = || (0..slots).map(|_| AtomicI64::new(0)).collect::<Box<[_]>>();
+        let cores =
+            (0..cores).map(|_| CoreRow { requests: zeros(), tokens: zeros(), generation: AtomicU64::new(0) }).collect();
+        Self { cores, endpoints: (0..slots).map(|_| EndpointCells::default()).collect() }
+    }
+
+    /// Slots of this board.
+    pub fn slot_count(&self) -> usize {
+        self.endpoints.len()
+    }
+
+    /// Counts a request up on `core`. Owner: that core.
+    pub fn raise(&self, core: CoreId, slot: BoardSlot, tokens: u32) {
+        self.change(core, slot, 1, i64::from(tokens));
+    }
+
+    /// Counts a request down on `core`. Owner: that core.
+    pub fn lower(&self, core: CoreId, slot: BoardSlot, tokens: u32) {
+        self.change(core, slot, -1, -i64::from(tokens));
+    }
+
+    fn change(&self, core: CoreId, slot: BoardSlot, requests: i64, tokens: i64) {
+        // One writer a cell: a load and a store are enough, and cost what an addition costs.
+        let row = &self.cores[core.idx()];
+        let add = |cell: &AtomicI64, by: i64| cell.store(cell.load(Ordering::Relaxed) + by, Ordering::Release);
+        add(&row.requests[slot.idx()], requests);
+        add(&row.tokens[slot.idx()], tokens);
+    }
+
+    /// Requests in flight to an endpoint, over all cores. Cost: one cache line a core.
+    pub fn in_flight(&self, slot: BoardSlot) -> i64 {
+        self.cores.iter().map(|row| row.requests[slot.idx()].load(Ordering::Acquire)).sum()
+    }
+
+    /// Prompt tokens in flight to an endpoint, over all cores. Cost: one cache line a core.
+    pub fn tokens_in_flight(&self, slot: BoardSlot) -> i64 {
+        self.cores.iter().map(|row| row.tokens[slot.idx()].load(Ordering::Acquire)).sum()
+    }
+
+    /// Whether the endpoint answered its last check.
+    pub fn is_ready(&self, slot: BoardSlot) -> bool {
+        self.endpoints[slot.idx()].ready.load(Ordering::Acquire)
+    }
+
+    /// Says whether the endpoint is ready. Owner: the side runtime.
+    pub fn set_ready(&self, slot: BoardSlot, ready: bool) {
+        self.endpoints[slot.idx()].ready.store(ready, Ordering::Release);
+    }
+
+    /// Says which route table `core` works with from now on. Owner: that core.
+    pub fn set_generation(&self, core: CoreId, generation: u64) {
+        self.cores[core.idx()].generation.store(generation, Ordering::Release);
+    }
+
+    /// The oldest route table that some core still works with.
+    pub fn oldest_generation(&self) -> u64 {
+        self.cores.iter().map(|row| row.generation.load(Ordering::Acquire)).min().unwrap_or(0)
+    }
+}
+
+/// Hands out slots. A slot is its endpoint's own for life and free again only when no core can still count on it: every core
+/// has taken a table without it, and its sum is zero. So a late release never lands on a newcomer.
+///
+/// Owner: whoever publishes route tables.
+pub struct SlotBook {
+    free: Vec<BoardSlot>,
+    /// Left a table, with the generation of the first table without it.
+    leaving: Vec<(BoardSlot, u64)>,
+}
+
+impl SlotBook {
+    /// All slots of a board of that size are free.
+    pub fn new(slots: usize) -> Self {
+        let count = u32::try_from(slots).unwrap_or(u32::MAX);
+        Self { free: (0..count).rev().map(BoardSlot).collect(), leaving: Vec::new() }
+    }
+
+    /// A slot for a new endpoint; `None` when the board is full.
+    pub fn take(&mut self, board: &Board) -> Option<BoardSlot> {
+        self.reclaim(board);
+        self.free.pop()
+    }
+
+    /// An endpoint is gone from the table of `generation` on.
+    pub fn leave(&mut self, slot: BoardSlot, generation: u64) {
+        self.leaving.push((slot, generation));
+    }
+
+    fn reclaim(&mut self, board: &Board) {
+        let oldest = board.oldest_generation();
+        let free = &mut self.free;
+        self.leaving.retain(|&(slot, generation)| {
+            let is_free = oldest >= generation && board.in_flight(slot) == 0;
+            if is_free {
+                board.set_ready(slot, false);
+                free.push(slot);
+            }
+            !is_free
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cores_count_up_and_down_adds_up() {
+        let board = Board::new(3, 2);
+        let (a, b) = (BoardSlot(0), BoardSlot(1));
+        board.raise(CoreId(0), a, 100);
+        board.raise(CoreId(2), a, 50);
+        board.raise(CoreId(1), b, 7);
+        assert_eq!((board.in_flight(a), board.tokens_in_flight(a)), (2, 150));
+        board.lower(CoreId(0), a, 100);
+        board.lower(CoreId(2), a, 50);
+        assert_eq!((board.in_flight(a), board.tokens_in_flight(a), board.in_flight(b)), (0, 0, 1));
+    }
+
+    #[test]
+    fn a_slot_is_free_again_only_when_every_core_moved_on_and_nothing_is_in_flight() {
+        let board = Board::new(2, 1);
+        let mut book = SlotBook::new(1);
+        let slot = book.take(&board).unwrap();
+        board.raise(CoreId(1), slot, 1);
+        book.leave(slot, 5);
+        assert_eq!(book.take(&board), None, "cores still work with older tables");
+        board.set_generation(CoreId(0), 5);
+        board.set_generation(CoreId(1), 6);
+        assert_eq!(book.take(&board), None, "a request is still running there");
+        board.lower(CoreId(1), slot, 1);
+        assert_eq!(book.take(&board), Some(slot));
+        assert_eq!(book.take(&board), None);
+    }
+
+    #[test]
+    fn a_slot_that_was_left_is_not_ready_for_its_next_endpoint() {
+        let board = Board::new(1, 1);
+        let mut book = SlotBook::new(1);
+        let slot = book.take(&board).unwrap();
+        board.set_ready(slot, true);
+        book.leave(slot, 0);
+        assert_eq!(book.take(&board), Some(slot));
+        assert!(!board.is_ready(slot));
+    }
+}

@@ -1,0 +1,230 @@
+//! Pick and count in one step: the only place where "when" and "where" meet.
+//!
+//! A [`Grant`] comes with a [`Place`] that counts the request on the load board and gives it back when it is dropped, however
+//! the request ends.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use llmgw_types::snapshot::ArchivedRouteTable;
+use llmgw_types::{BoardSlot, CoreId, EndpointIdx, PoolIdx};
+
+use crate::board::Board;
+use crate::scheduler::Context;
+use crate::scheduler::profile::RoutingProfile;
+use crate::scheduler::run::Scheduler;
+
+/// A core's share of the load board.
+pub struct CoreBoard {
+    board: Arc<Board>,
+    core: CoreId,
+}
+
+/// A request's count on the board: one up while it lives, one down when it is dropped.
+pub struct Place {
+    share: Rc<CoreBoard>,
+    slot: BoardSlot,
+    tokens: u32,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.share.board.lower(self.share.core, self.slot, self.tokens);
+    }
+}
+
+/// Where a request goes.
+pub struct Grant {
+    /// The pool.
+    pub pool: PoolIdx,
+    /// The endpoint, a row of the same table.
+    pub endpoint: EndpointIdx,
+    /// Its position among the pool's members.
+    pub member: u32,
+    /// Its column on the board.
+    pub slot: BoardSlot,
+    /// The count that goes with it.
+    pub place: Place,
+}
+
+/// No endpoint of any pool of the model may get the request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NoEndpoint;
+
+/// Decides for one core.
+pub struct Dispatcher {
+    share: Rc<CoreBoard>,
+    scheduler: Scheduler,
+}
+
+impl Dispatcher {
+    /// A dispatcher for `core`.
+    pub fn new(board: Arc<Board>, core: CoreId, scheduler: Scheduler) -> Self {
+        Self { share: Rc::new(CoreBoard { board, core }), scheduler }
+    }
+
+    /// Finds a place for a request to row `model` of the table, in the first of its pools (by priority) with an eligible
+    /// endpoint, and counts it there before it returns.
+    ///
+    /// `excluded` are endpoints it was tried at; `tokens` is what its prompt is estimated to cost.
+    ///
+    /// Errors: no pool has an eligible endpoint.
+    pub fn dispatch(
+        &mut self,
+        table: &ArchivedRouteTable,
+        profiles: &[RoutingProfile],
+        model: u32,
+        excluded: &[BoardSlot],
+        tokens: u32,
+    ) -> Result<Grant, NoEndpoint> {
+        let route = table.models.get(model as usize).ok_or(NoEndpoint)?;
+        let profile = profiles.get(route.profile.to_native() as usize).ok_or(NoEndpoint)?;
+        let ctx = Context { board: &self.share.board, excluded };
+        for pool_row in route.pools.iter() {
+            let pool_row = pool_row.to_native();
+            let Some(pool) = table.pools.get(pool_row as usize) else { continue };
+            if let Some(chosen) = self.scheduler.pick(table, pool, profile, &ctx) {
+                self.share.board.raise(self.share.core, chosen.slot, tokens);
+                let place = Place { share: self.share.clone(), slot: chosen.slot, tokens };
+                return Ok(Grant {
+                    pool: PoolIdx(pool_row),
+                    endpoint: chosen.endpoint,
+                    member: chosen.member,
+                    slot: chosen.slot,
+                    place,
+                });
+            }
+        }
+        Err(NoEndpoint)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use llmgw_kit::chance::Chance;
+    use llmgw_types::snapshot::{Endpoint, Member, ModelName, ModelRoute, Pool, ProfileSpec};
+    use llmgw_types::{EngineKind, RouteTable, Snapshot};
+
+    use super::*;
+
+    struct World {
+        board: Arc<Board>,
+        snapshot: Snapshot,
+        profiles: Vec<RoutingProfile>,
+        dispatcher: Dispatcher,
+    }
+
+    /// One model; a pool for each entry of `pools` with so many endpoints, by falling priority; all ready.
+    fn world(pools: &[u32], picker: &str) -> World {
+        let count: u32 = pools.iter().sum();
+        let mut next = 0;
+        let table = RouteTable {
+            generation: 1,
+            endpoints: (0..count)
+                .map(|slot| Endpoint {
+                    name: format!("e{slot}"),
+                    slot,
+                    addr: Some(([127, 0, 0, 1], 9000).into()),
+                    host: String::new(),
+                    authorization: None,
+                    engine: EngineKind::Sim,
+                    weight: 100,
+                    idle_limit_ms: 4000,
+                })
+                .collect(),
+            pools: (100..)
+                .zip(pools)
+                .map(|(step, &members)| {
+                    let first = next;
+                    next += members;
+                    Pool {
+                        model: 0,
+                        label: format!("none/{step}"),
+                        priority: 1000 - step,
+                        metric_row: 1,
+                        members: (first..next).map(|endpoint| Member { endpoint, served_as: "m".into() }).collect(),
+                    }
+                })
+                .collect(),
+            models: vec![ModelRoute {
+                name: "m".into(),
+                created: 0,
+                pools: (0..u32::try_from(pools.len()).unwrap()).collect(),
+                profile: 0,
+            }],
+            names: vec![ModelName { name: "m".into(), model: 0 }],
+            profiles: vec![ProfileSpec { name: "p".into(), scorers: vec![], picker: picker.into() }],
+        };
+        let snapshot = Snapshot::of(&table).unwrap();
+        let board = Arc::new(Board::new(1, count as usize));
+        (0..count).for_each(|slot| board.set_ready(BoardSlot(slot), true));
+        let profiles = snapshot.table().profiles.iter().map(RoutingProfile::of).collect();
+        let dispatcher = Dispatcher::new(board.clone(), CoreId(0), Scheduler::new(Chance::seeded(5)));
+        World { board, snapshot, profiles, dispatcher }
+    }
+
+    impl World {
+        fn dispatch(&mut self, excluded: &[u32]) -> Result<Grant, NoEndpoint> {
+            let excluded: Vec<BoardSlot> = excluded.iter().copied().map(BoardSlot).collect();
+            self.dispatcher.dispatch(self.snapshot.table(), &self.profiles, 0, &excluded, 100)
+        }
+
+        fn loads(&self) -> Vec<i64> {
+            (0..self.board.slot_count()).map(|slot| self.board.in_flight(BoardSlot(slot as u32))).collect()
+        }
+    }
+
+    #[test]
+    fn requests_spread_evenly_under_both_pickers() {
+        for (picker, widest) in [("max-score", 1), ("p2c", 4)] {
+            let mut world = world(&[5], picker);
+            let grants: Vec<Grant> = (0..100).map(|_| world.dispatch(&[]).unwrap()).collect();
+            let loads = world.loads();
+            let gap = loads.iter().max().unwrap() - loads.iter().min().unwrap();
+            assert!(gap <= widest, "{picker}: {loads:?}");
+            drop(grants);
+            assert_eq!(world.loads(), vec![0; 5]);
+        }
+    }
+
+    #[test]
+    fn an_endpoint_that_is_not_ready_or_was_tried_gets_nothing() {
+        let mut world = world(&[3], "max-score");
+        world.board.set_ready(BoardSlot(1), false);
+        for _ in 0..50 {
+            let grant = world.dispatch(&[2]).unwrap();
+            assert_eq!(grant.slot, BoardSlot(0));
+        }
+        world.board.set_ready(BoardSlot(0), false);
+        assert!(matches!(world.dispatch(&[2]), Err(NoEndpoint)));
+    }
+
+    #[test]
+    fn the_next_pool_serves_only_when_the_first_has_nobody() {
+        let mut world = world(&[1, 2], "p2c");
+        assert_eq!(world.dispatch(&[]).unwrap().pool, PoolIdx(0));
+        world.board.set_ready(BoardSlot(0), false);
+        assert_eq!(world.dispatch(&[]).unwrap().pool, PoolIdx(1));
+    }
+
+    #[test]
+    fn ties_among_idle_endpoints_are_shared_evenly() {
+        for picker in ["max-score", "p2c"] {
+            let mut world = world(&[8], picker);
+            let mut seen = [0u32; 8];
+            for _ in 0..10_000 {
+                // The place is given back at once, so every pick is among equals.
+                seen[world.dispatch(&[]).unwrap().slot.idx()] += 1;
+            }
+            assert!(seen.iter().all(|&n| (1_100..=1_400).contains(&n)), "{picker}: {seen:?}");
+        }
+    }
+
+    #[test]
+    fn a_heavier_endpoint_takes_its_share_and_long_prompts_count_for_more() {
+        let mut world = world(&[2], "max-score");
+        let heavy = world.dispatcher.dispatch(world.snapshot.table(), &world.profiles, 0, &[], 100_000).unwrap();
+        let small: Vec<Grant> = (0..50).map(|_| world.dispatch(&[]).unwrap()).collect();
+        assert!(small.iter().all(|grant| grant.slot != heavy.slot));
+    }
+}

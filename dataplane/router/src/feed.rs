@@ -1,0 +1,11 @@
+//! What is published to the cores: the route table and what belongs to it.
+
+use llmgw_types::Snapshot;
+
+/// One publication. The newest replaces the others whole; each core takes it between two turns.
+///
+/// From: the side runtime. To: every core. Bound: the newest one. Loss: none, a later publication carries everything.
+pub struct Feed {
+    /// The route table.
+    pub snapshot: Snapshot,
+}

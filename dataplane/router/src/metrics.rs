@@ -1,0 +1,224 @@
+//! What a core counts: cells written by the core, read by the side runtime's page. Names are those of the reference.
+
+use llmgw_obs::metric::{Counter, Gauge, Histogram};
+use llmgw_obs::registry::{DURATION, FIRST_TOKEN, Kind, Label, MetricDesc, OVERHEAD};
+use llmgw_obs::rows::Rows;
+
+/// Pools (and so models) that are counted apart; more are counted as `other`.
+pub const POOL_ROWS_MAX: usize = 4096;
+
+/// The status codes that are counted apart, as the label says them; everything else is `other`.
+pub const STATUSES: &[&str] = &[
+    "200", "400", "401", "403", "404", "405", "408", "413", "414", "417", "422", "429", "431", "499", "500", "501",
+    "502", "503", "504", "other",
+];
+
+const MODEL: Label = Label::known("model", "models of the route table, `other` for a request that names none of them");
+const POOL: Label = Label::known("pool", "fabric/gpu_class of the route table, `other` before a pool was chosen");
+
+/// Requests that ended, by outcome. 499 stands for a client that left before the answer began.
+pub static REQUESTS: MetricDesc = MetricDesc {
+    name: "llmgw_requests_total",
+    help: "Requests that ended, by status sent (499: the client left first)",
+    kind: Kind::Counter,
+    labels: &[MODEL, POOL, Label::closed("status", STATUSES)],
+};
+/// See [`PoolCells::duration`].
+pub static REQUEST_DURATION: MetricDesc = MetricDesc {
+    name: "llmgw_request_duration_seconds",
+    help: "Time from a request's head to the end of its answer",
+    kind: Kind::Histogram(DURATION),
+    labels: &[MODEL, POOL],
+};
+/// See [`PoolCells::first_token`].
+pub static TTFT: MetricDesc = MetricDesc {
+    name: "llmgw_ttft_seconds",
+    help: "Time from a streamed request's head to its first token",
+    kind: Kind::Histogram(FIRST_TOKEN),
+    labels: &[MODEL, POOL],
+};
+/// See [`PoolCells::prompt_tokens`].
+pub static TOKENS: MetricDesc = MetricDesc {
+    name: "llmgw_tokens_total",
+    help: "Tokens as the engines reported them",
+    kind: Kind::Counter,
+    labels: &[MODEL, Label::closed("direction", &["prompt", "completion"])],
+};
+/// See [`CoreCells::overhead`].
+pub static OVERHEAD_SECONDS: MetricDesc = MetricDesc {
+    name: "llmgw_overhead_seconds",
+    help: "Time this gateway added before the answer began",
+    kind: Kind::Histogram(OVERHEAD),
+    labels: &[],
+};
+/// See [`CoreCells::usage_absent`].
+pub static USAGE_ABSENT: MetricDesc = MetricDesc {
+    name: "llmgw_usage_absent_total",
+    help: "Answers whose usage was missing or absurd, so that our own count stands in",
+    kind: Kind::Counter,
+    labels: &[Label::closed("kind", &["missing", "absurd"])],
+};
+/// See [`CoreCells::broken_streams`].
+pub static BROKEN_STREAMS: MetricDesc = MetricDesc {
+    name: "llmgw_broken_streams_total",
+    help: "Streams that an engine cut before their end",
+    kind: Kind::Counter,
+    labels: &[],
+};
+/// See [`CoreCells::connections_open`].
+pub static CONNECTIONS_OPEN: MetricDesc = MetricDesc {
+    name: "llmgw_client_connections",
+    help: "Client connections open now",
+    kind: Kind::Gauge,
+    labels: &[],
+};
+/// See [`CoreCells::in_flight`].
+pub static REQUESTS_IN_FLIGHT: MetricDesc = MetricDesc {
+    name: "llmgw_requests_in_flight",
+    help: "Requests whose head arrived and whose answer has not ended",
+    kind: Kind::Gauge,
+    labels: &[],
+};
+/// See [`CoreCells::upstream_opened`].
+pub static UPSTREAM_CONNECTIONS: MetricDesc = MetricDesc {
+    name: "llmgw_upstream_connections_total",
+    help: "Connections to engines, by what was done with them",
+    kind: Kind::Counter,
+    labels: &[Label::closed("event", &["opened", "reused", "stale", "retried"])],
+};
+/// See [`CoreCells::panics`].
+pub static PANICS: MetricDesc = MetricDesc {
+    name: "llmgw_panics_total",
+    help: "Requests that met a fault of this program and were answered 500",
+    kind: Kind::Counter,
+    labels: &[],
+};
+/// See [`CoreCells::access_lines_lost`].
+pub static ACCESS_LINES_LOST: MetricDesc = MetricDesc {
+    name: "llmgw_access_lines_lost_total",
+    help: "Request log lines dropped because the log could not keep up",
+    kind: Kind::Counter,
+    labels: &[],
+};
+
+/// Every metric that cores count.
+pub static METRICS: &[&MetricDesc] = &[
+    &REQUESTS,
+    &REQUEST_DURATION,
+    &TTFT,
+    &TOKENS,
+    &OVERHEAD_SECONDS,
+    &USAGE_ABSENT,
+    &BROKEN_STREAMS,
+    &CONNECTIONS_OPEN,
+    &REQUESTS_IN_FLIGHT,
+    &UPSTREAM_CONNECTIONS,
+    &PANICS,
+    &ACCESS_LINES_LOST,
+];
+
+/// The position of a status code in [`STATUSES`].
+pub fn status_row(status: u16) -> usize {
+    // Three digits compared as numbers: no text is made on the request path.
+    const CODES: [u16; 19] =
+        [200, 400, 401, 403, 404, 405, 408, 413, 414, 417, 422, 429, 431, 499, 500, 501, 502, 503, 504];
+    CODES.iter().position(|&code| code == status).unwrap_or(CODES.len())
+}
+
+/// What one core counts for one model and pool.
+pub struct PoolCells {
+    /// Requests by [`status_row`].
+    pub requests: [Counter; STATUSES.len()],
+    /// Head to end of answer.
+    pub duration: Histogram,
+    /// Head to first token, streamed requests.
+    pub first_token: Histogram,
+    /// Prompt tokens, engines' words.
+    pub prompt_tokens: Counter,
+    /// Completion tokens, engines' words.
+    pub completion_tokens: Counter,
+}
+
+impl PoolCells {
+    fn new() -> Self {
+        Self {
+            requests: std::array::from_fn(|_| Counter::new()),
+            duration: Histogram::new(DURATION),
+            first_token: Histogram::new(FIRST_TOKEN),
+            prompt_tokens: Counter::new(),
+            completion_tokens: Counter::new(),
+        }
+    }
+}
+
+/// What one core counts. Owner: that core; read by the metrics page.
+pub struct CoreCells {
+    /// By the pool's metric row.
+    pub pools: Rows<PoolCells>,
+    /// Time added before the answer began.
+    pub overhead: Histogram,
+    /// Answers without usage, and with absurd usage.
+    pub usage_absent: [Counter; 2],
+    /// Streams an engine cut.
+    pub broken_streams: Counter,
+    /// Client connections open.
+    pub connections_open: Gauge,
+    /// Requests between head and end.
+    pub in_flight: Gauge,
+    /// Connections opened to engines.
+    pub upstream_opened: Gauge,
+    /// Connections to engines used again.
+    pub upstream_reused: Gauge,
+    /// Idle connections found closed.
+    pub upstream_stale: Gauge,
+    /// Silent retries after a reused connection closed.
+    pub upstream_retried: Gauge,
+    /// Requests that met a fault of ours.
+    pub panics: Counter,
+    /// Request log lines lost.
+    pub access_lines_lost: Counter,
+}
+
+impl CoreCells {
+    /// All zero.
+    pub fn new() -> Self {
+        Self {
+            pools: Rows::new(POOL_ROWS_MAX, PoolCells::new),
+            overhead: Histogram::new(OVERHEAD),
+            usage_absent: [Counter::new(), Counter::new()],
+            broken_streams: Counter::new(),
+            connections_open: Gauge::new(),
+            in_flight: Gauge::new(),
+            upstream_opened: Gauge::new(),
+            upstream_reused: Gauge::new(),
+            upstream_stale: Gauge::new(),
+            upstream_retried: Gauge::new(),
+            panics: Counter::new(),
+            access_lines_lost: Counter::new(),
+        }
+    }
+}
+
+impl Default for CoreCells {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_counted_status_is_found_under_its_own_label() {
+        for (row, word) in STATUSES.iter().enumerate().take(STATUSES.len() - 1) {
+            assert_eq!(status_row(word.parse().unwrap()), row);
+        }
+        assert_eq!(STATUSES[status_row(418)], "other");
+    }
+
+    #[test]
+    fn the_table_of_metrics_is_lawful() {
+        assert_eq!(llmgw_obs::registry::check(&[METRICS]), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,16 @@
+//! `ready`: the endpoint has an address and answered its last check.
+
+use crate::scheduler::{Candidate, Context, Filter};
+
+/// See the module.
+pub struct Ready;
+
+impl Filter for Ready {
+    fn name(&self) -> &'static str {
+        "ready"
+    }
+
+    fn keeps(&self, ctx: &Context<'_>, candidate: &Candidate) -> bool {
+        candidate.has_addr && ctx.board.is_ready(candidate.slot)
+    }
+}

@@ -1,0 +1,31 @@
+//! A routing profile: scorers with weights and a picker, made from what the route table names.
+
+use llmgw_types::snapshot::ArchivedProfileSpec;
+
+use super::registry;
+use super::{Picker, Scorer};
+
+/// Scorers with weights and a picker. `inflight` is always among them.
+pub struct RoutingProfile {
+    /// Weighted scorers.
+    pub scorers: Vec<(&'static dyn Scorer, f32)>,
+    /// Who chooses.
+    pub picker: &'static dyn Picker,
+}
+
+impl RoutingProfile {
+    /// Makes the profile of a table's row. A name this version does not know was refused or named when the configuration was
+    /// checked; here it counts nothing.
+    pub fn of(spec: &ArchivedProfileSpec) -> Self {
+        let mut scorers: Vec<(&'static dyn Scorer, f32)> = spec
+            .scorers
+            .iter()
+            .filter_map(|entry| Some((registry::scorer(entry.0.as_str())?, entry.1.to_native())))
+            .collect();
+        if !scorers.iter().any(|(scorer, _)| scorer.name() == "inflight") {
+            scorers.extend(registry::scorer("inflight").map(|scorer| (scorer, 1.0)));
+        }
+        let picker = registry::picker(spec.picker.as_str()).unwrap_or(registry::PICKERS[0]);
+        Self { scorers, picker }
+    }
+}

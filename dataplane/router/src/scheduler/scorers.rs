@@ -1,0 +1,5 @@
+//! Scorers: how good a candidate is.
+
+mod inflight;
+
+pub use inflight::Inflight;
