@@ -4,11 +4,11 @@ use crate::args::{Args, Outcome};
 use crate::shell::{self, cargo};
 
 /// Set for the rooms' page tests: they write the page instead of comparing it.
-const WRITE_PAGES: &str = "LLMGW_WRITE_DOCS";
+const BLESS: &str = "LLMGW_BLESS";
 
 /// Runs the tests that own a page, which are named `*reference_page*`, with leave to write.
 pub(crate) fn run(args: Args) -> Outcome {
     args.finish()?;
     let mut command = cargo(&["test", "--profile", "ci", "--workspace", "--lib"]);
-    shell::run(command.env(WRITE_PAGES, "1").args(["--", "reference_page"]))
+    shell::run(command.env(BLESS, "1").args(["--", "reference_page"]))
 }
