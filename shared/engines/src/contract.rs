@@ -1,8 +1,8 @@
 //! The metric contract: an engine's page and its names → what the router may know about it.
 //!
-//! Called by the side runtime after every scrape, and by checks that an operator runs. An engine that reports neither what
-//! it is doing nor what waits cannot be judged by its metrics; which of that is missing, and why that may be, is said in a
-//! `ContractViolation`. Saying it once, and routing on without, is the caller's.
+//! Called by the side runtime after every scrape, and by checks that an operator runs. An engine that reports neither
+//! what it is doing nor what waits cannot be judged by its metrics; which of that is missing, and why that may be, is
+//! said in a `ContractViolation`. Saying it once, and routing on without, is the caller's.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -9,8 +9,8 @@ use llmgw_types::endpoint::EngineKind;
 use crate::names::Vocabulary;
 use crate::{llamacpp, sglang, sim, vllm};
 
-/// How long before the engine would close an idle connection our pools stop using it. Covers the way of a request to the
-/// engine and the coarse timers of its server.
+/// How long before the engine would close an idle connection our pools stop using it. Covers the way of a request to
+/// the engine and the coarse timers of its server.
 pub const IDLE_MARGIN: Duration = Duration::from_secs(1);
 
 /// One engine's habits.

@@ -133,11 +133,13 @@ pub struct Names {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     #[error(
-        "metrics: `{0}` is no part of the contract: running, waiting, kv_usage, prompt_tokens, generation_tokens, prefix_hits, prefix_queries, block_size, block_count or kv_capacity_tokens"
+        "metrics: `{0}` is no part of the contract: running, waiting, kv_usage, prompt_tokens, \
+         generation_tokens, prefix_hits, prefix_queries, block_size, block_count or kv_capacity_tokens"
     )]
     UnknownField(String),
     #[error(
-        "metrics: `{0}` cannot be off: an engine that does not publish it cannot be judged by its metrics; set `metrics_path: off`"
+        "metrics: `{0}` cannot be off: an engine that does not publish it cannot be judged by its metrics; \
+         set `metrics_path: off`"
     )]
     Mandatory(&'static str),
     #[error("metrics: the name for `{0}` is empty")]

@@ -1,9 +1,9 @@
 //! Reads Prometheus text, as tolerantly as a scraper that cannot choose its engines must.
 //!
 //! Takes the text format in its versions and what of OpenMetrics goes beyond it: labels in any order, escapes, quoted
-//! metric names, `NaN`, infinities, exponents, timestamps, exemplars, `# EOF`, CRLF, no last newline. A line that is none
-//! of that is skipped and counted; the lines after it are read. Nothing is allocated, nothing panics, and the work is
-//! linear in the text, whose size the caller bounds.
+//! metric names, `NaN`, infinities, exponents, timestamps, exemplars, `# EOF`, CRLF, no last newline. A line that is
+//! none of that is skipped and counted; the lines after it are read. Nothing is allocated, nothing panics, and the
+//! work is linear in the text, whose size the caller bounds.
 
 use std::borrow::Cow;
 

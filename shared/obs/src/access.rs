@@ -1,7 +1,7 @@
 //! One line about one request, written by the side runtime from what a core recorded.
 //!
-//! JSON has the shape of the other log lines (`log`), so that one reader takes both. Nothing is written for what was not
-//! measured: a reply that was not streamed has no time to first token, and none is made up.
+//! JSON has the shape of the other log lines (`log`), so that one reader takes both. Nothing is written for what was
+//! not measured: a reply that was not streamed has no time to first token, and none is made up.
 
 use std::io::Write as _;
 use std::time::Duration;

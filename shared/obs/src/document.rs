@@ -20,9 +20,9 @@ pub struct Section<'a> {
 /// The whole page.
 pub fn render(sections: &[Section<'_>]) -> String {
     let mut page = format!(
-        "# Metrics\n\nWhat `/metrics` on the admin address answers, in Prometheus text format 0.0.4. Each number is the sum \
-         over all cores.\nA label whose values are names holds names out of our own tables; anything else a client sends \
-         counts as `other`.\n\nThis page is rendered from the code: `{REWRITE}` rewrites it.\n"
+        "# Metrics\n\nWhat `/metrics` on the admin address answers, in Prometheus text format 0.0.4. Each number is \
+         the sum over all cores.\nA label whose values are names holds names out of our own tables; anything else a \
+         client sends counts as `other`.\n\nThis page is rendered from the code: `{REWRITE}` rewrites it.\n"
     );
     for section in sections {
         let _ = write!(page, "\n## {}\n", section.title);
@@ -89,8 +89,8 @@ mod tests {
     #[test]
     fn the_page_says_labels_and_buckets() {
         let page = render(&[Section { title: "Gateway", metrics: METRICS }]);
-        let expected = "## Gateway\n\n### `llmgw_requests_total`\n\nRequests answered. A counter.\n\n- `model`: public model names\n\
-             - `direction`: `in`, `out`\n\n### `llmgw_ttft_seconds`\n\nTime to first token. A histogram.\n\n\
+        let expected = "## Gateway\n\n### `llmgw_requests_total`\n\nRequests answered. A counter.\n\n\
+             - `model`: public model names\n- `direction`: `in`, `out`\n\n### `llmgw_ttft_seconds`\n\nTime to first token. A histogram.\n\n\
              Buckets: 0.5, 1.\n";
         assert!(page.ends_with(expected), "{page}");
     }

@@ -1,8 +1,8 @@
 //! The metrics page: Prometheus text, format 0.0.4.
 //!
-//! Called by the side runtime, which opens a family for each description and writes its samples. Families come out in the
-//! order in which they were first opened and each in one piece, with help and type once, however often it is opened. The
-//! page holds no state beyond one answer.
+//! Called by the side runtime, which opens a family for each description and writes its samples. Families come out in
+//! the order in which they were first opened and each in one piece, with help and type once, however often it is
+//! opened. The page holds no state beyond one answer.
 
 use std::fmt::Write as _;
 

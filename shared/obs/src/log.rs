@@ -1,8 +1,9 @@
 //! Logging set-up: `tracing` events as JSON or text lines on standard error.
 //!
 //! `main` calls `init` once and keeps the `Log` to its end. Threads that are not cores log with `tracing`; cores hand
-//! records to the side runtime, which writes them with `access`. Either way a line only enters a bounded queue (`sink`).
-//! The fields `request_id`, `model`, `replica` and `node` have these names everywhere. The environment is not read here.
+//! records to the side runtime, which writes them with `access`. Either way a line only enters a bounded queue
+//! (`sink`). The fields `request_id`, `model`, `replica` and `node` have these names everywhere. The environment is
+//! not read here.
 
 use std::io;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -41,7 +42,8 @@ pub enum LogError {
     #[error("log format `{0}` is unknown: json or text")]
     Format(String),
     #[error(
-        "log level `{level}` is not understood ({reason}): error, warn, info, debug or trace, or `info,llmgw_side=debug`"
+        "log level `{level}` is not understood ({reason}): \
+         error, warn, info, debug or trace, or `info,llmgw_side=debug`"
     )]
     Level { level: String, reason: String },
     #[error("the log thread did not start: {0}")]
@@ -50,7 +52,7 @@ pub enum LogError {
     Twice,
 }
 
-/// The process's log. Dropping it writes out what is queued, for at most two seconds.
+/// The process's log. Dropping it writes out what is queued.
 #[derive(Debug)]
 #[must_use = "dropped at once it ends before the first line"]
 pub struct Log {
@@ -67,11 +69,17 @@ impl Log {
     pub fn format(&self) -> Format {
         self.format
     }
+
+    /// Writes out what is queued, waiting some two seconds at most. Dropping does it too; this is for an end that
+    /// does not drop (`std::process::exit`).
+    pub fn flush(&self) {
+        self.sink.flush();
+    }
 }
 
 impl Drop for Log {
     fn drop(&mut self) {
-        self.sink.flush();
+        self.flush();
     }
 }
 

@@ -110,7 +110,8 @@ impl Kind {
 pub enum Values {
     /// Exactly these words.
     Closed(&'static [&'static str]),
-    /// Names out of a table of ours, described for the reader of the page; whatever else a peer sends counts as `other`.
+    /// Names out of a table of ours, described for the reader of the page; whatever else a peer sends counts as
+    /// `other`.
     Known(&'static str),
 }
 

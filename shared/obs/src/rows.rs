@@ -1,12 +1,16 @@
 //! Cells by name, without a series for whatever a peer sends: rows that a table of ours hands out, and `other`.
 //!
-//! The side runtime keeps one `RowNames` for each kind of label set (model and pool, replica) and gives a row to each name
-//! when it publishes a route table; the row travels in the snapshot. Each core keeps its own `Rows` of cells and finds
-//! them by row, so that counting needs no look-up by name. Rows are never reused for another name while the process
-//! lives: a name that comes back goes on where it stopped, and a name that never was known is counted under `other`.
+//! The side runtime keeps one `RowNames` for each kind of label set (model and pool, replica) and gives a row to each
+//! name when it publishes a route table; the row travels in the snapshot. Each core keeps its own `Rows` of cells and
+//! finds them by row, so that counting needs no look-up by name. Rows are never reused for another name while the
+//! process lives: a name that comes back goes on where it stopped, and a name that never was known is counted under
+//! `other`. A gauge says what is, not what was: the page shows gauges of those rows alone that the present table
+//! holds.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
+
+use crate::metric::OwnLines;
 
 /// The value that stands for every name outside our tables.
 pub const OTHER: &str = "other";
@@ -74,7 +78,7 @@ impl<const N: usize> RowNames<N> {
 /// Cost: `at` is an array access and one flag once the row exists; the first use allocates.
 #[derive(Debug)]
 pub struct Rows<T> {
-    cells: Box<[OnceLock<Box<T>>]>,
+    cells: Box<[OnceLock<Box<OwnLines<T>>>]>,
     make: fn() -> T,
 }
 
@@ -85,7 +89,7 @@ impl<T> Rows<T> {
 
     /// The cells of a row; a row beyond the capacity is `other`.
     pub fn at(&self, row: RowIdx) -> &T {
-        self.cells.get(row.0 as usize).unwrap_or(&self.cells[0]).get_or_init(|| Box::new((self.make)()))
+        self.cells.get(row.0 as usize).unwrap_or(&self.cells[0]).get_or_init(|| Box::new(OwnLines::new((self.make)())))
     }
 
     /// The cells of a row that has been used.

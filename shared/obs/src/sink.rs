@@ -1,7 +1,7 @@
 //! Where log lines go: one bounded queue, one thread that writes them out.
 //!
-//! Whoever logs only puts a line into the queue. When the reader of standard error is slow the queue fills, further lines
-//! are dropped and counted, and the count is written once there is room: nobody waits for a log.
+//! Whoever logs only puts a line into the queue. When the reader of standard error is slow the queue fills, further
+//! lines are dropped and counted, and the count is written once there is room: nobody waits for a log.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -14,8 +14,9 @@ const LINES_MAX: usize = 8192;
 const BYTES_MAX: usize = 8 << 20;
 /// What is written with one call.
 const BATCH_BYTES: usize = 64 << 10;
-/// How long the end of the process waits for lines that are still queued.
-const FLUSH_WAIT: Duration = Duration::from_secs(2);
+/// How long the end of the process waits for room in a full queue, and again for what is queued to be written.
+const FLUSH_TRY: Duration = Duration::from_millis(10);
+const FLUSH_TRIES: u32 = 100;
 
 enum Entry {
     Line(Vec<u8>),
@@ -63,14 +64,21 @@ impl Sink {
         self.counts.lost_lines.load(Relaxed)
     }
 
-    /// Waits until everything queued before is written, but not longer than two seconds. For the end of the process.
+    /// Waits until everything queued before is written, some two seconds at most. For the end of the process.
     pub(crate) fn flush(&self) {
         let (done, written) = sync_channel(1);
-        // A full queue means that the reader is stuck: it is not waited for.
-        if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) = self.entries.try_send(Entry::Flush(done)) {
-            return;
+        let mut entry = Entry::Flush(done);
+        for _ in 0..FLUSH_TRIES {
+            match self.entries.try_send(entry) {
+                Ok(()) => {
+                    let _: Result<(), RecvTimeoutError> = written.recv_timeout(FLUSH_TRY * FLUSH_TRIES);
+                    return;
+                }
+                Err(TrySendError::Full(again)) => entry = again,
+                Err(TrySendError::Disconnected(_)) => return,
+            }
+            std::thread::sleep(FLUSH_TRY);
         }
-        let _: Result<(), RecvTimeoutError> = written.recv_timeout(FLUSH_WAIT);
     }
 }
 

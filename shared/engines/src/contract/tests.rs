@@ -48,9 +48,13 @@ fn llamacpp_needs_no_kv_usage_and_sim_speaks_as_vllm() {
 #[test]
 fn order_and_spelling_of_a_page_do_not_matter() {
     let pages = [
-        "vllm:num_requests_running{engine=\"0\",model_name=\"m\"} 3.0\nvllm:num_requests_waiting{model_name=\"m\",engine=\"0\"} 2e0\nvllm:kv_cache_usage_perc{a=\"\\\"}\"} 5e-1",
-        "# TYPE x gauge\r\nvllm:kv_cache_usage_perc .5 1700000000000\r\nvllm:num_requests_waiting 2\r\nvllm:num_requests_running 3\r\n# EOF\r\n",
-        "vllm:num_requests_running_created 9e9\nvllm:num_requests_running 3 # {t=\"x\"} 1\nvllm:num_requests_waiting +2\nbroken{ line\nvllm:kv_cache_usage_perc 0.5\n",
+        "vllm:num_requests_running{engine=\"0\",model_name=\"m\"} 3.0\n\
+         vllm:num_requests_waiting{model_name=\"m\",engine=\"0\"} 2e0\n\
+         vllm:kv_cache_usage_perc{a=\"\\\"}\"} 5e-1",
+        "# TYPE x gauge\r\nvllm:kv_cache_usage_perc .5 1700000000000\r\n\
+         vllm:num_requests_waiting 2\r\nvllm:num_requests_running 3\r\n# EOF\r\n",
+        "vllm:num_requests_running_created 9e9\nvllm:num_requests_running 3 # {t=\"x\"} 1\n\
+         vllm:num_requests_waiting +2\nbroken{ line\nvllm:kv_cache_usage_perc 0.5\n",
     ];
     for page in pages {
         let stats = stats(EngineKind::Vllm, page);
@@ -86,12 +90,12 @@ fn models_and_engines_are_summed_and_the_fullest_cache_counts() {
 
 #[test]
 fn sglangs_copies_count_once_and_its_parts_not_beside_their_whole() {
-    let page = "sglang:num_running_reqs{tp_rank=\"0\",pp_rank=\"0\",dp_rank=\"0\"} 3\n\
-        sglang:num_running_reqs{pp_rank=\"0\",dp_rank=\"0\",tp_rank=\"1\"} 3\n\
-        sglang:num_running_reqs{tp_rank=\"2\",pp_rank=\"0\",dp_rank=\"1\"} 5\n\
+    let page = "sglang:num_running_reqs{tp_rank=\"0\",model_name=\"m\",dp_rank=\"0\"} 3\n\
+        sglang:num_running_reqs{dp_rank=\"0\",model_name=\"m\",tp_rank=\"1\"} 3\n\
+        sglang:num_running_reqs{tp_rank=\"2\",model_name=\"m\",dp_rank=\"1\"} 5\n\
         sglang:num_queue_reqs{tp_rank=\"0\",priority=\"\"} 7\n\
         sglang:num_queue_reqs{tp_rank=\"0\",priority=\"1\"} 4\n\
-        sglang:num_queue_reqs{tp_rank=\"0\",priority=\"2\"} 3\n\
+        sglang:num_queue_reqs{tp_rank=\"0\",priority=\"2\"} 2\n\
         sglang:token_usage{dp_rank=\"0\"} 0.1\nsglang:token_usage{dp_rank=\"1\"} 0.3\n\
         sglang:prompt_tokens_total{is_streaming=\"true\"} 100\nsglang:prompt_tokens_total{is_streaming=\"false\"} 50\n\
         sglang:cached_tokens_total{cache_source=\"device\"} 30\nsglang:cached_tokens_total{cache_source=\"host\"} 10\n\

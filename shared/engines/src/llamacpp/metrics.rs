@@ -2,7 +2,8 @@
 
 use crate::names::Vocabulary;
 
-/// Source: llama.cpp 0.10434.0, recorded. It publishes no KV usage: its slots are fixed, so its queue says when it is full.
+/// Source: llama.cpp 0.10434.0, recorded. It publishes no KV usage: its slots are fixed, so its queue says when it is
+/// full.
 ///
 /// `prompt_tokens_total` leaves out the tokens taken from the cache, which are counted as hits: those looked up are the
 /// sum of the two and have no metric of their own.
