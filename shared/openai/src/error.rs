@@ -117,10 +117,9 @@ mod tests {
 
     #[test]
     fn an_error_object_passes_unchanged() {
-        for body in [
-            r#"{"error":{"message":"too long","type":"BadRequestError","code":400}}"#,
-            r#" {"x":1,"error": {}} "#,
-        ] {
+        for body in
+            [r#"{"error":{"message":"too long","type":"BadRequestError","code":400}}"#, r#" {"x":1,"error": {}} "#]
+        {
             let mut out = Vec::new();
             assert_eq!(wrap(body.as_bytes(), 400, &mut out), Wrapping::Unneeded, "{body}");
             assert!(out.is_empty());

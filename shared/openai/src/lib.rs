@@ -6,16 +6,17 @@
 //! The rule behind every module: what the client sent is what the engine gets, and what the engine sent is what the client
 //! gets, byte for byte, except for the few edits named in [`patch`] and the one event withheld by [`tap`].
 //!
-//! - [`json`]: the one string escaper and unescaper
-//! - [`scan`]: checks a request body and finds the fields the gateway needs
-//! - [`patch`]: splices a served model, `include_usage`, a priority into a body without copying it
-//! - [`sse`]: where events begin and end in a stream; writers of an error event and a comment
-//! - [`usage`]: token counts out of a body or an event, and how several reports become one
-//! - [`tap`]: what a relay learns from, and withholds of, a streamed answer
-//! - [`error`]: the error body, and engine errors brought into its shape
-//! - [`list`]: `/v1/models`
+//! - [`json`] - the one string escaper and unescaper
+//! - [`scan`] - checks a request body and finds the fields the gateway needs
+//! - [`patch`] - splices a served model, `include_usage`, a priority into a body without copying it
+//! - [`sse`] - where events begin and end in a stream; writers of an error event and a comment
+//! - [`usage`] - token counts out of a body or an event, and how several reports become one
+//! - [`tap`] - what a relay learns from, and withholds of, a streamed answer
+//! - [`error`] - the error body, and engine errors brought into its shape
+//! - [`list`] - `/v1/models`
 
 mod reader;
+mod refusal;
 
 pub mod error;
 pub mod json;

@@ -9,7 +9,10 @@
 use std::borrow::Cow;
 
 use crate::json;
-use crate::reader::{Fault, Kind, MAX_DEPTH, Reader, Span, Text, Value, Why};
+use crate::reader::{Fault, Kind, Reader, Span, Text, Value};
+use crate::refusal::{describe, refusal, twice};
+
+pub use crate::refusal::ScanError;
 
 /// What a request body says, as positions in it. The body itself stays with the caller and is handed to the methods.
 #[derive(Clone, Debug)]
@@ -70,22 +73,6 @@ pub struct Switch {
     pub is_on: bool,
     pub span: Span,
 }
-
-/// Why a body is refused: the message and field of an OpenAI `invalid_request_error`, status 400.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ScanError {
-    /// What is wrong, where (byte offset from 0), and what would be right.
-    pub message: String,
-    pub param: Option<&'static str>,
-}
-
-impl std::fmt::Display for ScanError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for ScanError {}
 
 /// Checks `body` and finds our fields.
 ///
@@ -387,35 +374,6 @@ fn value(reader: &mut Reader<'_>, body: &[u8]) -> Result<Value, ScanError> {
 
 fn once(is_there: bool, name: &'static str, key: Text) -> Result<(), ScanError> {
     if is_there { Err(twice(name, name, key)) } else { Ok(()) }
-}
-
-#[cold]
-fn twice(param: &'static str, name: &str, key: Text) -> ScanError {
-    let at = key.span.start;
-    refusal(Some(param), format!("`{name}` is given a second time at byte {at}; give it once, so that all read the same"))
-}
-
-#[cold]
-fn refusal(param: Option<&'static str>, message: String) -> ScanError {
-    ScanError { message, param }
-}
-
-/// Puts a fault of the JSON into words.
-#[cold]
-fn describe(body: &[u8], fault: Fault) -> ScanError {
-    let at = fault.at;
-    let found = match body.get(at) {
-        None => "the end of the body".to_owned(),
-        Some(byte) if byte.is_ascii_graphic() => format!("`{}`", char::from(*byte)),
-        Some(byte) => format!("byte 0x{byte:02x}"),
-    };
-    let problem = match fault.why {
-        Why::Expected(what) => format!("found {found}, expected {what}"),
-        Why::Control => format!("found the control character {found} in a string, expected an escape such as `\\n`"),
-        Why::Escape => r#"found an unknown escape, expected one of `\" \\ \/ \b \f \n \r \t` or `\u` and four hex digits"#.into(),
-        Why::Depth => format!("nested too deeply, expected at most {MAX_DEPTH} levels"),
-    };
-    refusal(None, format!("the body is not valid JSON at byte {at}: {problem}"))
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Tables of bodies that are taken and of bodies that are refused, with the words of the refusal.
 
 use super::*;
+use crate::reader::MAX_DEPTH;
 
 fn check(body: &str) -> Scan {
     scan(body.as_bytes()).unwrap_or_else(|error| panic!("{body}: {error}"))
@@ -27,11 +28,7 @@ fn bad_bodies_are_refused_with_place_and_remedy() {
             Some("model"),
             "`model` at byte 9 holds half of a surrogate pair and so is no name; write the whole pair",
         ),
-        (
-            br#"{"model":"a"}x"#,
-            None,
-            "the body is not valid JSON at byte 13: found `x`, expected the end of the text",
-        ),
+        (br#"{"model":"a"}x"#, None, "the body is not valid JSON at byte 13: found `x`, expected the end of the text"),
         (
             b"\xef\xbb\xbf{\"model\":\"a\"}",
             None,
@@ -53,11 +50,7 @@ fn bad_bodies_are_refused_with_place_and_remedy() {
             None,
             "the body is not valid JSON at byte 13: found the end of the body, expected a key in double quotes",
         ),
-        (
-            br#"{"model":"a" "b":1}"#,
-            None,
-            "the body is not valid JSON at byte 13: found `\"`, expected `,` or `}`",
-        ),
+        (br#"{"model":"a" "b":1}"#, None, "the body is not valid JSON at byte 13: found `\"`, expected `,` or `}`"),
         (br#"{"model":"a","b":01}"#, None, "the body is not valid JSON at byte 18: found `1`, expected `,` or `}`"),
         (br#"{"model":"a","b":[1,]}"#, None, "the body is not valid JSON at byte 20: found `]`, expected a value"),
         (br#"{"model":"a","b":1.}"#, None, "the body is not valid JSON at byte 19: found `}`, expected a digit"),
@@ -66,11 +59,7 @@ fn bad_bodies_are_refused_with_place_and_remedy() {
             None,
             "the body is not valid JSON at byte 17: found `n`, expected `true`, `false` or `null`",
         ),
-        (
-            br#"{"model":"a","stream":"true"}"#,
-            Some("stream"),
-            "`stream` at byte 22 must be true, false or null",
-        ),
+        (br#"{"model":"a","stream":"true"}"#, Some("stream"), "`stream` at byte 22 must be true, false or null"),
         (br#"{"model":"a","stream":1}"#, Some("stream"), "`stream` at byte 22 must be true, false or null"),
         (
             br#"{"model":"a","stream_options":[]}"#,

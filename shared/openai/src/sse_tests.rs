@@ -30,9 +30,14 @@ fn events(chunks: &[&[u8]]) -> (Vec<Seen>, String) {
 #[test]
 fn line_ends_comments_names_and_data_are_read_as_clients_read_them() {
     use Class::{Comment, Data, Done};
-    // Each: the stream; per event its bytes, class, data and name; the tail.
-    let cases: &[(&str, &[(&str, Class, &str, &str)], &str)] = &[
-        ("data: a\n\ndata: [DONE]\n\n", &[("data: a\n\n", Data, "a", ""), ("data: [DONE]\n\n", Done, "[DONE]", "")], ""),
+    /// The stream; per event its bytes, class, data and name; the tail.
+    type Case = (&'static str, &'static [(&'static str, Class, &'static str, &'static str)], &'static str);
+    let cases: &[Case] = &[
+        (
+            "data: a\n\ndata: [DONE]\n\n",
+            &[("data: a\n\n", Data, "a", ""), ("data: [DONE]\n\n", Done, "[DONE]", "")],
+            "",
+        ),
         ("data: a\r\n\r\ndata:b\r\n\r\n", &[("data: a\r\n\r\n", Data, "a", ""), ("data:b\r\n\r\n", Data, "b", "")], ""),
         ("data: a\r\rdata: b\r\r", &[("data: a\r\r", Data, "a", ""), ("data: b\r\r", Data, "b", "")], ""),
         ("data: a\n\r\ndata: b\r\n\n", &[("data: a\n\r\n", Data, "a", ""), ("data: b\r\n\n", Data, "b", "")], ""),
@@ -42,13 +47,35 @@ fn line_ends_comments_names_and_data_are_read_as_clients_read_them() {
             &[("data: {\"a\":1,\r\ndata: \"usage\":{}}\r\n\r\n", Data, "{\"a\":1,\n\"usage\":{}}", "")],
             "",
         ),
-        ("\u{feff}data: a\n\n\u{feff}data: b\n\n", &[("\u{feff}data: a\n\n", Data, "a", ""), ("\u{feff}data: b\n\n", Comment, "", "")], ""),
-        (": ping\n\n:\n\ndata: a\n\n", &[(": ping\n\n", Comment, "", ""), (":\n\n", Comment, "", ""), ("data: a\n\n", Data, "a", "")], ""),
-        ("event: done\nid: 7\ndata:  a \n: c\n\n", &[("event: done\nid: 7\ndata:  a \n: c\n\n", Data, " a ", "done")], ""),
+        (
+            "\u{feff}data: a\n\n\u{feff}data: b\n\n",
+            &[("\u{feff}data: a\n\n", Data, "a", ""), ("\u{feff}data: b\n\n", Comment, "", "")],
+            "",
+        ),
+        (
+            ": ping\n\n:\n\ndata: a\n\n",
+            &[(": ping\n\n", Comment, "", ""), (":\n\n", Comment, "", ""), ("data: a\n\n", Data, "a", "")],
+            "",
+        ),
+        (
+            "event: done\nid: 7\ndata:  a \n: c\n\n",
+            &[("event: done\nid: 7\ndata:  a \n: c\n\n", Data, " a ", "done")],
+            "",
+        ),
         ("event: ping\n\n", &[("event: ping\n\n", Comment, "", "ping")], ""),
         ("data\ndata\n\n", &[("data\ndata\n\n", Data, "\n", "")], ""),
         ("database: x\n\ndata:\n\n", &[("database: x\n\n", Comment, "", ""), ("data:\n\n", Data, "", "")], ""),
-        ("\n\r\n\rdata: a\n\n\n", &[("\n", Comment, "", ""), ("\r\n", Comment, "", ""), ("\r", Comment, "", ""), ("data: a\n\n", Data, "a", ""), ("\n", Comment, "", "")], ""),
+        (
+            "\n\r\n\rdata: a\n\n\n",
+            &[
+                ("\n", Comment, "", ""),
+                ("\r\n", Comment, "", ""),
+                ("\r", Comment, "", ""),
+                ("data: a\n\n", Data, "a", ""),
+                ("\n", Comment, "", ""),
+            ],
+            "",
+        ),
         ("data: 北京🦀\n\ndata: x\n", &[("data: 北京🦀\n\n", Data, "北京🦀", "")], "data: x\n"),
         ("data: a\n\ndata: [DO", &[("data: a\n\n", Data, "a", "")], "data: [DO"),
         ("", &[], ""),
@@ -56,7 +83,12 @@ fn line_ends_comments_names_and_data_are_read_as_clients_read_them() {
     for (stream, expected, tail) in cases {
         let expected: Vec<Seen> = expected
             .iter()
-            .map(|&(bytes, class, data, name)| Seen { bytes: bytes.into(), class, data: data.into(), name: name.into() })
+            .map(|&(bytes, class, data, name)| Seen {
+                bytes: bytes.into(),
+                class,
+                data: data.into(),
+                name: name.into(),
+            })
             .collect();
         // The tail can hold half a character in mid-cut, but never at the end of these streams.
         let check = |chunks: &[&[u8]]| assert_eq!(events(chunks), (expected.clone(), tail.to_string()), "{chunks:?}");

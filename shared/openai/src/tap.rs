@@ -28,7 +28,9 @@ pub enum Withhold {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Learned {
     /// What the engine reported, merged over all events.
-    pub usage: Usage,
+    reported: Usage,
+    /// The completion tokens of the events that hold nothing but usage, added up.
+    completion_sum: u64,
     /// Usage values that made no sense and were left out.
     pub absurd_count: u32,
     /// Data events that carry some text or tool call: our own estimate of the completion's tokens, for when the engine
@@ -49,9 +51,25 @@ impl Learned {
         self.content_event_count > 0
     }
 
+    /// What the engine reported, merged over all events.
+    ///
+    /// An engine asked for several answers may report each in a usage event of its own (llama.cpp does). Their sum counts
+    /// as far as so many events with text were seen, so that totals given more than once are not added up.
+    pub fn usage(&self) -> Usage {
+        let mut usage = self.reported;
+        let seen = self.completion_sum.min(self.content_event_count);
+        if let Some(completion) = usage.completion
+            && seen > completion
+        {
+            usage.completion = Some(seen);
+            usage.total = usage.total.map(|total| total + (seen - completion));
+        }
+        usage
+    }
+
     /// The completion's tokens: as reported, else as estimated.
     pub fn completion_tokens(&self) -> u64 {
-        self.usage.completion.unwrap_or(self.content_event_count)
+        self.usage().completion.unwrap_or(self.content_event_count)
     }
 }
 
@@ -165,9 +183,13 @@ impl Learned {
             let reading = usage::read(data);
             self.has_error |= reading.is_error;
             if mentions_usage {
-                self.usage.merge(&reading.usage);
+                self.reported.merge(&reading.usage);
                 self.absurd_count = self.absurd_count.saturating_add(reading.absurd_count);
                 is_only_usage = reading.has_usage && reading.has_no_choices && !reading.is_error;
+                if is_only_usage {
+                    let completion = reading.usage.completion.unwrap_or(0);
+                    self.completion_sum = self.completion_sum.saturating_add(completion);
+                }
             }
         }
         if !is_only_usage && words.is_content(data) {

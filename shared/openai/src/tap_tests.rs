@@ -52,7 +52,7 @@ fn a_usage_event_the_client_did_not_ask_for_is_withheld_exactly() {
         let (head, tail) = (format!("data: {token}{before}"), format!("data: [DONE]{after}"));
         let whole = format!("{head}data: {USAGE}{after}{tail}");
         let learned = check(Withhold::UsageEvent, &whole, &format!("{head}{tail}"));
-        assert_eq!((learned.usage.prompt, learned.usage.completion), (Some(18), Some(2)));
+        assert_eq!((learned.usage().prompt, learned.usage().completion), (Some(18), Some(2)));
         assert_eq!((learned.withheld_count, learned.content_event_count, learned.is_done), (1, 1, true));
         assert_eq!(check(Withhold::Nothing, &whole, &whole), Learned { withheld_count: 0, ..learned });
     }
@@ -60,14 +60,32 @@ fn a_usage_event_the_client_did_not_ask_for_is_withheld_exactly() {
 
 #[test]
 fn only_an_event_without_choices_is_withheld() {
-    let on_choice = r#"{"choices":[{"text":"","finish_reason":"length"}],"usage":{"prompt_tokens":4,"completion_tokens":12}}"#;
+    let on_choice =
+        r#"{"choices":[{"text":"","finish_reason":"length"}],"usage":{"prompt_tokens":4,"completion_tokens":12}}"#;
     let learned = passes(&stream(&[on_choice, "[DONE]"]));
-    assert_eq!((learned.usage.completion, learned.withheld_count), (Some(12), 0));
+    assert_eq!((learned.usage().completion, learned.withheld_count), (Some(12), 0));
     passes(&stream(&[r#"{"choices":[],"prompt_filter_results":[]}"#, r#"{"choices":[],"usage":null}"#]));
     passes(&stream(&[r#"{"choices":[],"usage":{},"error":{"message":"x"}}"#]));
     passes(&stream(&[r#"{"choices":[],"usage":{"prompt_tokens":1"#]));
+    let absurd = stream(&[r#"{"choices":[],"usage":"n/a"}"#]);
+    assert_eq!(check(Withhold::UsageEvent, &absurd, "").absurd_count, 1);
     // Every usage event goes, not only the first.
     assert_eq!(check(Withhold::UsageEvent, &stream(&[USAGE, USAGE]), "").withheld_count, 2);
+}
+
+#[test]
+fn usage_events_of_several_answers_add_up_and_repeated_totals_do_not() {
+    let usage =
+        |completion| format!(r#"{{"choices":[],"usage":{{"completion_tokens":{completion},"total_tokens":20}}}}"#);
+    for (reports, completion, total) in
+        [(vec![2, 3], 5, 22), (vec![1, 2, 3, 4, 5], 5, 20), (vec![7, 7], 7, 20), (vec![5], 5, 20)]
+    {
+        let mut events = vec![token("a"); 5];
+        events.extend(reports.iter().map(|&completion| usage(completion)));
+        let events: Vec<&str> = events.iter().map(String::as_str).collect();
+        let (_, learned) = run(Withhold::UsageEvent, &[stream(&events).as_bytes()]);
+        assert_eq!((learned.usage().completion, learned.usage().total), (Some(completion), Some(total)), "{reports:?}");
+    }
 }
 
 #[test]

@@ -44,7 +44,7 @@ pub struct Reading {
     pub usage: Usage,
     /// Counts, or whole usage values, that were there and made no sense.
     pub absurd_count: u32,
-    /// Whether there was a usage object at the top level.
+    /// Whether there was usage at the top level, sensible or not, other than null.
     pub(crate) has_usage: bool,
     /// Whether `choices` is an empty array.
     pub(crate) has_no_choices: bool,
@@ -90,13 +90,14 @@ impl Reading {
                     self.has_usage |= level == Level::Top;
                 }
                 b"usage" => {
-                    let is_null = reader.value()?.kind == Kind::Null;
-                    self.absurd_count += u32::from(!is_null);
+                    let is_absurd = reader.value()?.kind != Kind::Null;
+                    self.absurd_count += u32::from(is_absurd);
+                    self.has_usage |= is_absurd && level == Level::Top;
                 }
                 b"response" | b"message" if level == Level::Top && next == Some(b'{') => {
                     self.object(reader, text, Level::Carried)?;
                 }
-                b"choices" => {
+                b"choices" if level == Level::Top => {
                     let value = reader.value()?;
                     self.has_no_choices = value.kind == Kind::Array && is_hollow(value, text);
                 }
@@ -255,7 +256,11 @@ mod tests {
             r#"no JSON"#,
             "",
         ] {
-            assert_eq!(of_body(body.as_bytes()), Reading { has_usage: body.contains("{}"), ..Reading::default() }, "{body}");
+            assert_eq!(
+                of_body(body.as_bytes()),
+                Reading { has_usage: body.contains("{}"), ..Reading::default() },
+                "{body}"
+            );
         }
     }
 
