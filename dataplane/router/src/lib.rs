@@ -7,11 +7,13 @@
 //! Invariants: a request that was counted up is counted down exactly once, whatever ends it; nothing is sent to an endpoint
 //! that a filter dropped; a decision allocates nothing.
 
+pub mod access;
 pub mod board;
 pub mod dispatcher;
 pub mod feed;
 pub mod message;
 pub mod metrics;
+pub mod readiness;
 pub mod scheduler;
 
 pub use board::Board;

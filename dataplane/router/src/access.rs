@@ -1,0 +1,60 @@
+//! What a core records of a request that ended, for the log. Written by cores into a ring, read by the side runtime, which
+//! turns rows and slots into names.
+
+use crossbeam::queue::ArrayQueue;
+use llmgw_types::RequestId;
+
+/// Records a core may have waiting; more are dropped and counted.
+pub const RING_CAPACITY: usize = 4096;
+
+/// One core's ring. From: the core. To: the side runtime. Loss: the newest record is dropped and counted.
+pub type AccessRing = ArrayQueue<AccessRecord>;
+
+/// Which requests are recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum AccessLog {
+    /// Those that this gateway or an engine failed (status 500 and above, broken streams).
+    #[default]
+    Failures,
+    /// All.
+    All,
+}
+
+/// What is known of a request when it ends. Times in microseconds from its head.
+#[derive(Clone, Copy, Debug)]
+pub struct AccessRecord {
+    /// The request.
+    pub id: RequestId,
+    /// When it ended, unix milliseconds.
+    pub at_unix_ms: u64,
+    /// Its method, in capitals.
+    pub method: &'static str,
+    /// The route it took: a fixed word, never what the client wrote.
+    pub route: &'static str,
+    /// What was answered; 499 when the client left first.
+    pub status: u16,
+    /// Why it failed, in the words of the errors' table.
+    pub reason: Option<&'static str>,
+    /// Row of the metric cells: model and pool.
+    pub metric_row: u32,
+    /// Board slot of the endpoint that answered.
+    pub slot: Option<u32>,
+    /// Whether the answer was a stream.
+    pub is_streamed: bool,
+    /// Upstream attempts.
+    pub attempt_count: u32,
+    /// Head to first token.
+    pub first_token_us: Option<u64>,
+    /// Head to end.
+    pub duration_us: u64,
+    /// What this gateway added before the answer began.
+    pub overhead_us: Option<u64>,
+    /// The engine's word, or none.
+    pub prompt_tokens: Option<u64>,
+    /// The engine's word, or none.
+    pub cached_tokens: Option<u64>,
+    /// The engine's word, or none.
+    pub completion_tokens: Option<u64>,
+    /// Bytes of answer body sent.
+    pub sent_bytes: u64,
+}
