@@ -89,9 +89,11 @@ mod tests {
     #[test]
     fn the_page_says_labels_and_buckets() {
         let page = render(&[Section { title: "Gateway", metrics: METRICS }]);
-        let expected = "## Gateway\n\n### `llmgw_requests_total`\n\nRequests answered. A counter.\n\n\
-             - `model`: public model names\n- `direction`: `in`, `out`\n\n### `llmgw_ttft_seconds`\n\nTime to first token. A histogram.\n\n\
-             Buckets: 0.5, 1.\n";
+        let expected = concat!(
+            "## Gateway\n\n### `llmgw_requests_total`\n\nRequests answered. A counter.\n\n",
+            "- `model`: public model names\n- `direction`: `in`, `out`\n\n",
+            "### `llmgw_ttft_seconds`\n\nTime to first token. A histogram.\n\nBuckets: 0.5, 1.\n",
+        );
         assert!(page.ends_with(expected), "{page}");
     }
 
