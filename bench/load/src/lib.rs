@@ -6,7 +6,26 @@
 //! Reading order: a request (`target`, `prompt`), the client (`wire`, `conn`, `call`), what is counted (`events`,
 //! `tally`, `usage`), the loops (`closed`, `open`, `streams`), the scenarios, and what a person reads (`report`).
 
+pub mod prompt;
+pub mod target;
+
+pub mod client;
+pub mod wire;
+
+pub mod events;
+pub mod tally;
+pub mod usage;
+pub mod watch;
+
+pub mod closed;
+pub mod open;
+pub mod overhead;
+mod pacer;
+pub mod streams;
+
+pub mod progress;
+pub mod report;
+
 pub mod fleet;
 pub mod metrics;
 pub mod process;
-pub mod usage;
