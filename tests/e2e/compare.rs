@@ -1,4 +1,5 @@
-//! Two runs of the client script, held against each other case by case. Called by the tests of the official client; pure.
+//! Two runs of the client script, held against each other case by case. Called by the tests of the official client;
+//! pure.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! The first minutes of somebody who has engines and has never seen the gateway: from an empty folder to a streamed token.
+//! The first minutes of somebody who has engines and has never seen the gateway: from an empty folder to a streamed
+//! token.
 
 use std::net::SocketAddr;
 use std::path::Path;

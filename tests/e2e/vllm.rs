@@ -1,5 +1,5 @@
-//! The official client at a real vLLM on a CPU, directly and through the gateway. Built with the feature `real-vllm` alone
-//! (`cargo x test vllm`): it installs 6 GB and takes minutes, so it is not part of CI.
+//! The official client at a real vLLM on a CPU, directly and through the gateway. Built with the feature `real-vllm`
+//! alone (`cargo x test vllm`): it installs 6 GB and takes minutes, so it is not part of CI.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpListener;

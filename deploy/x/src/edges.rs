@@ -88,6 +88,7 @@ pub(crate) const WRAPPERS: &[Wrapper] = &[
         allowed_in: &["llmgw-runtime", "llmgw-http", "llmgw-gateway"],
         because: "only the cores know their runtime",
     },
+    Wrapper { crates: &["glommio"], allowed_in: &[], because: "docs/decisions/0004-glommio.md" },
     Wrapper { crates: &["clap"], allowed_in: &["llmgw", "llmgw-load"], because: "a flag belongs to a command line" },
     Wrapper {
         crates: &["tokio"],

@@ -1,7 +1,7 @@
 //! `cargo x fuzz`: builds the fuzz targets with coverage feedback and runs one, or each in turn, for a while.
 //!
-//! The targets live in `fuzz/`, a workspace of its own, so that the product does not know the fuzzer. Coverage comes from
-//! compiler flags that the pinned toolchain has; no other tool is needed but a C++ compiler for the fuzzer itself.
+//! The targets live in `fuzz/`, a workspace of its own, so that the product does not know the fuzzer. Coverage comes
+//! from compiler flags that the pinned toolchain has; no other tool is needed but a C++ compiler for the fuzzer itself.
 
 use std::path::PathBuf;
 use std::process::Command;

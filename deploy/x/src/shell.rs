@@ -1,4 +1,5 @@
-//! Starting other programs from the project's root, loudly. Called by every chore; changes when the way of building does.
+//! Starting other programs from the project's root, loudly. Called by every chore; changes when the way of building
+//! does.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

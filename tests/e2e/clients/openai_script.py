@@ -4,9 +4,9 @@
     openai_script.py --base http://HOST:PORT --model NAME --out RESULTS.json
                      [--embeddings-base URL] [--embeddings-model NAME] [--extra JSON] [--skip CASE,CASE]
 
-Writes {"cases": {NAME: VALUE}, "headers": {NAME: {...}}}. A VALUE is what the package handed over, as plain JSON, without
-the fields that no two answers share (OBJECT_FIELDS, and BYTE_PATTERNS for streams taken byte by byte); the driver compares
-two such files. `headers` is kept apart: an engine and a gateway do not send the same ones.
+Writes {"cases": {NAME: VALUE}, "headers": {NAME: {...}}}. A VALUE is what the package handed over, as plain JSON,
+without the fields that no two answers share (OBJECT_FIELDS, and BYTE_PATTERNS for streams taken byte by byte); the
+driver compares two such files. `headers` is kept apart: an engine and a gateway do not send the same ones.
 """
 import argparse
 import http.client
