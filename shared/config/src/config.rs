@@ -68,8 +68,8 @@ pub struct EndpointConfig {
     pub health_path: Option<String>,
     /// Where its metrics are.
     pub metrics_path: MetricsPath,
-    /// Metric names in place of the engine's own.
-    pub metrics: MetricOverrides,
+    /// Names of the contract's fields and the metrics to read them from in place of the engine's own; `off`: not published.
+    pub metrics: Vec<(&'static str, String)>,
     /// Requests it runs at once; none: learned.
     pub batch_capacity: Option<u32>,
     /// In which order it takes its own queue.
@@ -96,21 +96,6 @@ pub enum MetricsPath {
     Path(String),
     /// Nowhere: it is judged by our own requests in flight only.
     Off,
-}
-
-/// Metric names in place of the engine's own.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct MetricOverrides {
-    /// Requests waiting.
-    pub waiting: Option<String>,
-    /// Requests running.
-    pub running: Option<String>,
-    /// Fill of the KV cache, 0 to 1.
-    pub kv_usage: Option<String>,
-    /// Prompt tokens processed.
-    pub prompt_tokens: Option<String>,
-    /// Tokens generated.
-    pub generation_tokens: Option<String>,
 }
 
 /// One public model.

@@ -83,6 +83,8 @@ pub(crate) struct Reader {
     pub(crate) path: Vec<Step>,
     /// Some item of a list or table could not be read, so what refers to it cannot be judged.
     pub(crate) has_lost_items: bool,
+    /// Sections with a key that is likely a misspelt one: what seems to be missing there is not said again.
+    pub(crate) misspelt: Vec<Place>,
 }
 
 impl Reader {
@@ -134,6 +136,9 @@ impl Reader {
         let entries = self.map(node, "keys")?;
         for entry in entries.iter().filter(|entry| !known.contains(&entry.key.as_str())) {
             let hint = hint(&entry.key, known);
+            if !hint.is_empty() {
+                self.misspelt.push(node.place.clone());
+            }
             let path = self.path();
             let inside = if path.is_empty() || !hint.is_empty() { String::new() } else { format!(" in {path}") };
             let keys =
@@ -171,8 +176,10 @@ impl Reader {
             None => match fallback() {
                 Some(value) => Some(Field { value, place: Place::Default }),
                 None => {
-                    let message = format!("{} is missing", self.path());
-                    self.problem(place, message);
+                    if !self.misspelt.contains(place) {
+                        let message = format!("{} is missing", self.path());
+                        self.problem(place, message);
+                    }
                     None
                 }
             },

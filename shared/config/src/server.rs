@@ -154,11 +154,11 @@ section! {
 }
 
 section! {
-    /// The engine's names for what the gateway reads. Absent: the names of the engine's kind.
+    /// The engine's names for what the gateway reads. Absent: the names of the engine's kind; `off`: it does not publish that.
     pub struct MetricNames {
-        /// Requests waiting in the engine's queue.
+        /// Requests waiting in the engine's queue; cannot be `off`.
         waiting: Option<String>,
-        /// Requests the engine works on.
+        /// Requests the engine works on; cannot be `off`.
         running: Option<String>,
         /// Fill of the KV cache, 0 to 1.
         kv_usage: Option<String>,
@@ -166,6 +166,16 @@ section! {
         prompt_tokens: Option<String>,
         /// Tokens generated, a counter.
         generation_tokens: Option<String>,
+        /// Prompt tokens found in the prefix cache, a counter.
+        prefix_hits: Option<String>,
+        /// Prompt tokens looked up in the prefix cache, a counter.
+        prefix_queries: Option<String>,
+        /// Tokens in a block of the KV cache.
+        block_size: Option<String>,
+        /// Blocks in the KV cache.
+        block_count: Option<String>,
+        /// Tokens that fit into the KV cache.
+        kv_capacity_tokens: Option<String>,
     }
 }
 

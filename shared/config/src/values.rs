@@ -169,7 +169,7 @@ impl Read for Bytes {
     }
 }
 
-/// Absent, null or an empty text: not set.
+/// Absent, null, an empty text or `{}`: not set.
 impl<T: Read> Read for Option<T> {
     fn shape() -> String {
         T::shape()
@@ -178,6 +178,7 @@ impl<T: Read> Read for Option<T> {
         match &node.value {
             Value::Null => Some(None),
             Value::Scalar(text) if text.is_empty() => Some(None),
+            Value::Map(entries) if entries.is_empty() => Some(None),
             _ => T::read(node, reader).map(Some),
         }
     }

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use crate::availability;
-use crate::config::{EndpointConfig, MetricOverrides, MetricsPath, ServedModel};
+use crate::config::{EndpointConfig, MetricsPath, ServedModel};
 use crate::environment::Environment;
 use crate::error::Place;
 use crate::read::{Field, Reader};
@@ -148,10 +148,11 @@ fn check_models(path: &str, endpoint: &Field<Endpoint>, reader: &mut Reader) -> 
             Vec::new()
         }
         (None, true) => {
-            if several.place == Place::Default || !reader.has_lost_items {
-                let message =
-                    format!("{path}: no model is named; write model: NAME, or models: [{{ name: NAME }}] for several");
-                reader.problem(&endpoint.place, message);
+            let is_said =
+                reader.misspelt.contains(&endpoint.place) || several.place != Place::Default && reader.has_lost_items;
+            if !is_said {
+                let right = "write model: NAME, or models: [{ name: NAME }] for several";
+                reader.problem(&endpoint.place, format!("{path}: no model is named; {right}"));
             }
             Vec::new()
         }
@@ -189,23 +190,32 @@ fn check_path(what: &str, path: &Field<Option<String>>, reader: &mut Reader) -> 
     Some(text.to_owned())
 }
 
-fn check_metrics(path: &str, names: &MetricNames, reader: &mut Reader) -> MetricOverrides {
-    let mut name = |key: &str, field: &Field<Option<String>>| {
-        let text = field.value.clone()?;
+fn check_metrics(path: &str, names: &MetricNames, reader: &mut Reader) -> Vec<(&'static str, String)> {
+    let fields = [
+        ("waiting", &names.waiting),
+        ("running", &names.running),
+        ("kv_usage", &names.kv_usage),
+        ("prompt_tokens", &names.prompt_tokens),
+        ("generation_tokens", &names.generation_tokens),
+        ("prefix_hits", &names.prefix_hits),
+        ("prefix_queries", &names.prefix_queries),
+        ("block_size", &names.block_size),
+        ("block_count", &names.block_count),
+        ("kv_capacity_tokens", &names.kv_capacity_tokens),
+    ];
+    let mut overrides = Vec::new();
+    for (key, field) in fields {
+        let Some(text) = field.value.as_deref() else { continue };
+        let path = format!("{path}.metrics.{key}");
         let is_right = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b':');
         if text.starts_with(|c: char| c.is_ascii_digit()) || text.len() > 256 || !text.bytes().all(is_right) {
-            let message = format!(
-                "{path}.metrics.{key}: {text:?} is not a metric's name; write for example \"vllm:num_requests_waiting\""
-            );
-            reader.problem(&field.place, message);
+            let right = "write for example \"vllm:num_requests_waiting\"";
+            reader.problem(&field.place, format!("{path}: {text:?} is not a metric's name; {right}"));
+        } else if text == "off" && matches!(key, "waiting" | "running") {
+            let right = "an engine without it cannot be judged by its metrics, so set metrics_path: off";
+            reader.problem(&field.place, format!("{path}: cannot be off; {right}"));
         }
-        Some(text)
-    };
-    MetricOverrides {
-        waiting: name("waiting", &names.waiting),
-        running: name("running", &names.running),
-        kv_usage: name("kv_usage", &names.kv_usage),
-        prompt_tokens: name("prompt_tokens", &names.prompt_tokens),
-        generation_tokens: name("generation_tokens", &names.generation_tokens),
+        overrides.push((key, text.to_owned()));
     }
+    overrides
 }
