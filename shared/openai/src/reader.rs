@@ -170,6 +170,9 @@ impl<'a> Reader<'a> {
         let mut objects: u128 = 0; // bit 0: the innermost open bracket is `{`
         let mut depth = 0;
         loop {
+            if objects & 1 == 0 && matches!(self.text.get(self.at), Some(b'0'..=b'9')) {
+                self.plain_numbers();
+            }
             let mut is_done = true; // a value was read to its end
             match self.peek() {
                 Some(open @ (b'{' | b'[')) => {
@@ -216,6 +219,27 @@ impl<'a> Reader<'a> {
                     }
                 }
             }
+        }
+    }
+
+    /// Reads over plain numbers of an array, each with its comma: a prompt can be a million token ids. What follows, the
+    /// last number included, is a value like any other.
+    fn plain_numbers(&mut self) {
+        let mut at = self.at;
+        loop {
+            let start = at;
+            while let Some(b'0'..=b'9') = self.text.get(at) {
+                at += 1;
+            }
+            let is_plain = at - start == 1 || (at > start && self.text.get(start) != Some(&b'0'));
+            if !is_plain || self.text.get(at) != Some(&b',') {
+                return;
+            }
+            at += 1;
+            while self.text.get(at) == Some(&b' ') {
+                at += 1;
+            }
+            self.at = at;
         }
     }
 
