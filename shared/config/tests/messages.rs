@@ -33,14 +33,8 @@ fn check_endpoint(keys: &str, expected: &str) {
 
 #[test]
 fn unknown_keys_are_named_with_a_hint_where_one_is_near() {
-    check_after_endpoint(
-        "listn: \":1\"",
-        "server.yaml:2:1: unknown key \"listn\"; did you mean \"listen\"server.yaml:2:2: this is not YAML: tabs disallowed within this context (block indentation)",
-    );
-    check_endpoint(
-        "url: http://h:1\nmodle: m",
-        "server.yaml:3:5: unknown key \"modle\"; did you mean \"model\"server.yaml:2:2: this is not YAML: tabs disallowed within this context (block indentation)",
-    );
+    check_after_endpoint("listn: \":1\"", "server.yaml:2:1: unknown key \"listn\"; did you mean \"listen\"?");
+    check_endpoint("url: http://h:1\nmodle: m", "server.yaml:3:5: unknown key \"modle\"; did you mean \"model\"?");
     check_after_endpoint(
         "router: { limits: { speed: 1 } }",
         "server.yaml:2:21: unknown key \"speed\" in router.limits; known here: body, header, headers",
@@ -242,9 +236,9 @@ fn no_band_is_held_tighter_than_a_lower_one() {
     );
     check_after_endpoint(
         &bands("{ name: a, priority: 1, saturation_ceiling: 1 }, { name: b, priority: 1, saturation_ceiling: 1 }"),
-        "server.yaml:2:103: router.admission.bands: priority 1 is another band's; priorities are unique",
+        "server.yaml:2:102: router.admission.bands: priority 1 is another band's; priorities are unique",
     );
-    check_after_endpoint(&bands(""), "server.yaml:2:32: router.admission.bands: at least one band is needed");
+    check_after_endpoint(&bands(""), "server.yaml:2:31: router.admission.bands: at least one band is needed");
     check_after_endpoint(
         &bands(
             "{ name: a, priority: 1, saturation_ceiling: 1000 }, { name: b, priority: 2, saturation_ceiling: 1000 }",
