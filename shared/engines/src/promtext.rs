@@ -126,8 +126,8 @@ fn read_line(line: &str) -> Option<Sample<'_>> {
         None => ("", None, rest),
     };
     let name = match quoted_name {
-        Some(quoted) if name.is_empty() => quoted,
-        None if !name.is_empty() && !name.contains(['"', '=', '}', ',']) => name,
+        Some(quoted) if name.is_empty() && !quoted.is_empty() => quoted,
+        None if is_plain(name) => name,
         _ => return None,
     };
     Some(Sample { name, labels: Labels { text: inside }, value: read_value(rest)? })
@@ -178,15 +178,21 @@ fn next_item(text: &str) -> Result<Option<(Item<'_>, &str)>, Malformed> {
         None => {
             let end = text.find(['=', '"', '}', ',', '{']).ok_or(Malformed)?;
             let (name, rest) = text.split_at(end);
-            (name.trim_ascii_end(), rest)
+            let name = name.trim_ascii_end();
+            if !is_plain(name) {
+                return Err(Malformed);
+            }
+            (name, rest)
         }
     };
     let value = rest.strip_prefix('=').map(str::trim_ascii_start).and_then(|rest| rest.strip_prefix('"'));
     let (raw, rest) = value.and_then(read_string).ok_or(Malformed)?;
-    if name.is_empty() || name.contains(|c: char| c.is_ascii_whitespace()) {
-        return Err(Malformed);
-    }
     Ok(Some((Item::Label(Label { name, raw }), separated(rest)?)))
+}
+
+/// Whether a name may stand without quotes. Other letters than the format's are let through.
+fn is_plain(name: &str) -> bool {
+    !name.is_empty() && !name.contains(|c: char| "\"\\=,{}".contains(c) || c.is_ascii_whitespace())
 }
 
 /// After an item comes a comma, the brace, or (where the brace has been cut off) nothing.

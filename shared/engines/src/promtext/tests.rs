@@ -44,7 +44,7 @@ fn a_sample_is_read_however_it_is_written() {
     check(r#"a{b="x\"y\\z\nw\q",c="}# 7"} 2"#, "a", &[("b", "x\"y\\z\nw\\q"), ("c", "}# 7")], 2.0);
     check(r#"a{b="é\\"} 2"#, "a", &[("b", "é\\")], 2.0);
     check(r#"{"http.requests",b="c"} 3"#, "http.requests", &[("b", "c")], 3.0);
-    check(r#"a{"b.c"="d"} 3"#, "a", &[("b.c", "d")], 3.0);
+    check(r#"a{"b c"="d"} 3"#, "a", &[("b c", "d")], 3.0);
     check("a{le=\"+Inf\"} 3 # {trace_id=\"x y\"} 0.5 1700000000.123", "a", &[("le", "+Inf")], 3.0);
     check("a_created 1.795978530452634e+09", "a_created", &[], 1.795_978_530_452_634e9);
 }
@@ -91,6 +91,10 @@ fn what_is_no_sample_is_skipped_and_the_next_line_is_read() {
         "{\"a\",\"b\"} 1",
         "a{\"b\"} 1",
         "=\"} 1",
+        "a\\ 1",
+        "a{b\\=\"c\"} 1",
+        "a{b c=\"d\"} 1",
+        "{\"\"} 1",
     ];
     for line in lines {
         let (found, skipped) = read(&format!("{line}\nlast 7"));
