@@ -9,7 +9,14 @@
 //! - framing and connection headers are written in one place and never copied from a peer.
 
 pub mod body;
+pub mod chunk_buf;
+pub mod client;
+pub mod draft;
 pub mod error;
 pub mod head;
 pub mod limits;
 pub mod name;
+pub mod pool;
+mod read_ahead;
+pub mod scripted;
+pub mod server;

@@ -33,6 +33,8 @@ pub const BODY_PROGRESS_BYTES: usize = 64 * 1024;
 pub const LINGER_BYTES_MAX: usize = 256 * 1024;
 /// Time given to the same.
 pub const LINGER_TIME: Duration = Duration::from_secs(1);
+/// Head buffers a core's pool keeps for reuse.
+pub const SPARE_BUFS_MAX: usize = 64;
 /// Largest buffer between an engine and a client.
 pub const CHUNK_BUF_BYTES_MAX: usize = 64 * 1024;
 

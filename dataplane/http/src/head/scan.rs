@@ -27,6 +27,11 @@ pub(crate) enum ScanError {
 }
 
 impl HeadScan {
+    /// Some bytes of the head have been looked at.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.next > 0
+    }
+
     /// Looks at the bytes that came since the last call; `bytes` starts at the head's first byte each time.
     ///
     /// Gives the head's length, empty line included, or nothing while it is incomplete.

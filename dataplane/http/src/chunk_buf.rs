@@ -1,0 +1,201 @@
+//! A payload buffer with room in front for its chunk-size line.
+//!
+//! The client half reads and decodes into one, the gateway looks at it, the writer frames it in place: from an engine's
+//! socket to a client's in one buffer and one write. Changes with the wire form of a chunk. Never does I/O.
+
+use std::ops::Range;
+
+use crate::limits::{CHUNK_BUF_BYTES_MAX, IDLE_BUF_BYTES};
+
+/// Sixteen hexadecimal digits and a line end.
+const HEADROOM: usize = 18;
+
+/// Payload bytes, ready to be framed as one chunk.
+///
+/// Shape: grows when reads fill it, up to [`CHUNK_BUF_BYTES_MAX`], and shrinks when they stay small.
+#[derive(Debug)]
+pub struct ChunkBuf {
+    /// Invariant: at least `HEADROOM` long.
+    bytes: Vec<u8>,
+    room: usize,
+}
+
+impl Default for ChunkBuf {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ChunkBuf {
+    /// An empty buffer of the smallest size.
+    pub fn new() -> Self {
+        let mut bytes = Vec::with_capacity(HEADROOM + IDLE_BUF_BYTES + 2);
+        bytes.resize(HEADROOM, 0);
+        Self { bytes, room: IDLE_BUF_BYTES }
+    }
+
+    /// The payload.
+    pub fn payload(&self) -> &[u8] {
+        self.bytes.get(HEADROOM..).unwrap_or_default()
+    }
+
+    /// The payload, to be changed in place.
+    pub fn payload_mut(&mut self) -> &mut [u8] {
+        self.bytes.get_mut(HEADROOM..).unwrap_or_default()
+    }
+
+    /// Payload length in bytes.
+    pub fn len(&self) -> usize {
+        self.bytes.len() - HEADROOM
+    }
+
+    /// No payload.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Adds payload at the end.
+    pub fn extend(&mut self, payload: &[u8]) {
+        self.bytes.extend_from_slice(payload);
+    }
+
+    /// Keeps the first `len` payload bytes.
+    pub fn truncate(&mut self, len: usize) {
+        self.bytes.truncate(HEADROOM.saturating_add(len));
+    }
+
+    /// Takes a range out of the payload; a range beyond it takes nothing.
+    pub fn remove(&mut self, range: Range<usize>) {
+        if range.start <= range.end && range.end <= self.len() {
+            self.bytes.drain(HEADROOM + range.start..HEADROOM + range.end);
+        }
+    }
+
+    /// Forgets the payload, and room that was not of use.
+    pub fn clear(&mut self) {
+        self.bytes.truncate(HEADROOM);
+        let wanted = HEADROOM + self.room + 2;
+        if self.bytes.capacity() > wanted + 64 {
+            self.bytes.shrink_to(wanted);
+        }
+    }
+
+    /// Payload bytes one read may bring.
+    pub(crate) fn room(&self) -> usize {
+        self.room
+    }
+
+    /// The empty buffer with its room reserved, to be read into behind the headroom.
+    pub(crate) fn into_read_buf(mut self) -> Vec<u8> {
+        self.clear();
+        self.bytes.reserve_exact(self.room);
+        self.bytes
+    }
+
+    /// Takes the buffer back after a read of up to `room` bytes, and sizes the next read by what this one brought.
+    pub(crate) fn from_read_buf(bytes: Vec<u8>, room: usize) -> Self {
+        let mut buf = Self { bytes, room };
+        if buf.bytes.len() < HEADROOM {
+            buf.bytes.resize(HEADROOM, 0);
+        }
+        if buf.len() >= room {
+            buf.room = (room * 2).min(CHUNK_BUF_BYTES_MAX);
+        } else if buf.len() < room / 8 {
+            buf.room = (room / 2).max(IDLE_BUF_BYTES);
+        }
+        buf
+    }
+
+    /// Writes the chunk-size line in front of the payload and `tail` behind it; gives where the frame begins.
+    pub(crate) fn frame(&mut self, tail: &[u8]) -> usize {
+        let mut line = [0; HEADROOM];
+        let (mut at, mut rest) = (HEADROOM - 2, self.len());
+        line[at..].copy_from_slice(b"\r\n");
+        loop {
+            at -= 1;
+            line[at] = b"0123456789abcdef"[rest & 15];
+            rest >>= 4;
+            if rest == 0 {
+                break;
+            }
+        }
+        if let Some(headroom) = self.bytes.get_mut(..HEADROOM) {
+            headroom.copy_from_slice(&line);
+        }
+        self.bytes.reserve_exact(tail.len());
+        self.bytes.extend_from_slice(tail);
+        at
+    }
+
+    /// Headroom and payload together.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Takes the buffer apart for a write.
+    pub(crate) fn into_parts(self) -> (Vec<u8>, usize) {
+        (self.bytes, self.room)
+    }
+
+    /// Puts a written frame together again, its payload gone.
+    pub(crate) fn from_written(bytes: Vec<u8>, room: usize) -> Self {
+        let mut buf = Self { bytes, room };
+        buf.bytes.resize(HEADROOM, 0);
+        buf.clear();
+        buf
+    }
+
+    pub(crate) const HEADROOM: usize = HEADROOM;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn framed(payload: &[u8]) -> Vec<u8> {
+        let mut buf = ChunkBuf::new();
+        buf.extend(payload);
+        let start = buf.frame(b"\r\n");
+        buf.into_parts().0.split_off(start)
+    }
+
+    #[test]
+    fn a_frame_has_the_size_in_front_and_a_line_end_behind() {
+        assert_eq!(framed(b"hello"), b"5\r\nhello\r\n");
+        assert_eq!(framed(&[b'a'; 0x1f]), [&b"1f\r\n"[..], &[b'a'; 0x1f], b"\r\n"].concat());
+        assert!(framed(&[0; 70_000]).starts_with(b"11170\r\n"));
+    }
+
+    #[test]
+    fn parts_can_be_taken_out() {
+        let mut buf = ChunkBuf::new();
+        buf.extend(b"abcdef");
+        buf.remove(1..3);
+        assert_eq!(buf.payload(), b"adef");
+        buf.remove(3..9);
+        buf.truncate(3);
+        assert_eq!((buf.payload(), buf.len()), (&b"ade"[..], 3));
+        buf.clear();
+        assert!(buf.is_empty());
+    }
+
+    #[test]
+    fn room_follows_what_reads_bring_and_is_bounded() {
+        let mut buf = ChunkBuf::new();
+        for _ in 0..10 {
+            let room = buf.room();
+            let mut bytes = buf.into_read_buf();
+            assert!(bytes.capacity() <= HEADROOM + CHUNK_BUF_BYTES_MAX + 66);
+            bytes.resize(HEADROOM + room, b'x');
+            buf = ChunkBuf::from_read_buf(bytes, room);
+        }
+        assert_eq!(buf.room(), CHUNK_BUF_BYTES_MAX);
+        for _ in 0..10 {
+            let room = buf.room();
+            buf = ChunkBuf::from_read_buf(buf.into_read_buf(), room);
+        }
+        assert_eq!(buf.room(), IDLE_BUF_BYTES);
+        buf.clear();
+        assert!(buf.bytes.capacity() <= HEADROOM + IDLE_BUF_BYTES + 66);
+    }
+}

@@ -1,0 +1,192 @@
+//! An upstream connection in use: the request going out, the head coming in, the body by pieces.
+//!
+//! Made by `exchange`, held by the gateway while it relays. Dropped at any moment it closes at once; released after a clean
+//! end it goes back to the pool. Never looks at payload.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::pin;
+use std::task::Poll;
+
+use bytes::Bytes;
+use llmgw_kit::clock::Mono;
+use llmgw_runtime::io::{Io, IoBuf};
+
+use crate::body::{BodyDecoder, Framing};
+use crate::chunk_buf::ChunkBuf;
+use crate::error::{BodyError, ExchangeError, Malformed};
+use crate::head::{AnswerTo, HeadScan, ResponseHead};
+use crate::limits::{IDLE_BUF_BYTES, INTERIM_HEADS_MAX};
+use crate::pool::{Pool, Target};
+use crate::read_ahead::{End, ReadAhead};
+
+/// What one read of a response body brought.
+#[derive(Debug)]
+pub struct Piece {
+    /// Decoded payload; may be empty when only the end came.
+    pub buf: ChunkBuf,
+    /// The body has ended, in order.
+    pub is_last: bool,
+}
+
+/// A connection to an engine that is answering.
+pub struct Upstream<I: Io> {
+    ahead: ReadAhead<I>,
+    pool: Pool<I>,
+    target: Target,
+    body: BodyDecoder,
+    may_be_kept: bool,
+    is_reused: bool,
+}
+
+impl<I: Io> Upstream<I> {
+    pub(super) fn new(ahead: ReadAhead<I>, pool: &Pool<I>, target: &Target, is_reused: bool) -> Self {
+        let body = BodyDecoder::new(Framing::None);
+        Self { ahead, pool: pool.clone(), target: *target, body, may_be_kept: false, is_reused }
+    }
+
+    pub(super) fn fresh(io: I, pool: &Pool<I>, target: &Target) -> Self {
+        Self::new(ReadAhead::new(io), pool, target, false)
+    }
+
+    /// The connection had served a request before this one.
+    pub fn is_reused(&self) -> bool {
+        self.is_reused
+    }
+
+    /// Sends the request and awaits the final response head. `wire` comes back whole, unless this is dropped.
+    pub(super) async fn ask(
+        &mut self,
+        wire: &mut Vec<u8>,
+        rest: &[Bytes],
+        answer: &mut ResponseHead,
+        to: AnswerTo,
+    ) -> Result<(), ExchangeError> {
+        self.ahead.arm_idle();
+        let (mut is_sent, head) = self.write_watching(std::mem::take(wire)).await;
+        if let Some(head) = head {
+            *wire = head;
+        }
+        for piece in rest {
+            if is_sent {
+                is_sent = self.write_watching(piece.clone()).await.0;
+            }
+        }
+        self.read_head(answer, to).await?;
+        self.body = BodyDecoder::new(answer.framing());
+        self.may_be_kept = is_sent && answer.keeps_alive();
+        Ok(())
+    }
+
+    /// Writes while the read is pending, so that an engine that answers or closes early is heard. Sending stops then: what
+    /// an engine says before it has the whole request is a refusal. The buffer comes back but after an early answer.
+    async fn write_watching<B: IoBuf>(&mut self, buf: B) -> (bool, Option<B>) {
+        let Self { ahead, .. } = self;
+        let io = ahead.io().clone();
+        let mut write = pin!(io.write_all(buf));
+        poll_fn(|cx| {
+            let written = write.as_mut().poll(cx);
+            // Also when all is written: hands the read to the ring in the same turn as the write.
+            let has_news = !ahead.is_armed() || ahead.poll_armed(cx).is_ready();
+            if let Poll::Ready((result, buf)) = written {
+                return Poll::Ready((result.is_ok(), Some(buf)));
+            }
+            match ahead.end() {
+                // Nobody reads any more: makes the write return, since its buffer may be needed for a second try.
+                Some(_) => io.close_now(),
+                None if has_news => return Poll::Ready((false, None)),
+                None => {}
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    async fn read_head(&mut self, answer: &mut ResponseHead, to: AnswerTo) -> Result<(), ExchangeError> {
+        let (mut scan, mut interim_heads) = (HeadScan::default(), 0);
+        loop {
+            match answer.resume(self.ahead.held(), &mut scan, to).map_err(ExchangeError::Malformed)? {
+                Some(head_bytes) => {
+                    self.ahead.take(head_bytes);
+                    if answer.status() >= 200 {
+                        return Ok(());
+                    }
+                    (scan, interim_heads) = (HeadScan::default(), interim_heads + 1);
+                    if interim_heads > INTERIM_HEADS_MAX {
+                        return Err(ExchangeError::Malformed(Malformed("too many interim answers")));
+                    }
+                }
+                None if self.ahead.end().is_none() => {
+                    self.ahead.fill(self.ahead.held().len().max(IDLE_BUF_BYTES)).await;
+                }
+                None if interim_heads == 0 && self.ahead.held().is_empty() => {
+                    return Err(ExchangeError::ClosedBeforeHead);
+                }
+                None => return Err(ExchangeError::ClosedInHead),
+            }
+        }
+    }
+
+    /// Waits for the next piece of the body, decoded in place. `buf` is used for it; what it held is forgotten.
+    ///
+    /// May be dropped while waiting (a race, a timeout) and called again: no byte is lost, only the buffer.
+    /// Errors: the body cannot be completed; the connection will not be reused.
+    /// Cost: one read, no copy but of what came together with the head.
+    pub async fn next_piece(&mut self, mut buf: ChunkBuf) -> Result<Piece, BodyError> {
+        loop {
+            buf.clear();
+            if self.body.is_finished() {
+                return Ok(Piece { buf, is_last: true });
+            }
+            if !self.ahead.held().is_empty() {
+                self.copy_held(&mut buf);
+            } else if let Some(end) = self.ahead.end() {
+                return self.end_of_connection(buf, end);
+            } else if self.ahead.is_armed() {
+                self.ahead.fill(IDLE_BUF_BYTES).await;
+                continue;
+            } else {
+                let room = buf.room();
+                let (result, bytes): (io::Result<usize>, _) = self.ahead.read_into(buf.into_read_buf()).await;
+                buf = ChunkBuf::from_read_buf(bytes, room);
+                if !matches!(result, Ok(1..)) {
+                    continue;
+                }
+            }
+            let raw_bytes = buf.len();
+            let found = self.body.decode(buf.payload_mut()).map_err(BodyError::Malformed)?;
+            // Bytes beyond the body belong to no request of ours.
+            self.may_be_kept &= found.consumed_bytes == raw_bytes;
+            buf.truncate(found.payload_bytes);
+            if found.payload_bytes > 0 || found.is_finished {
+                return Ok(Piece { buf, is_last: found.is_finished });
+            }
+        }
+    }
+
+    fn copy_held(&mut self, buf: &mut ChunkBuf) {
+        let held = self.ahead.held();
+        let taken = held.len().min(buf.room());
+        buf.extend(held.get(..taken).unwrap_or_default());
+        self.ahead.take(taken);
+    }
+
+    fn end_of_connection(&mut self, buf: ChunkBuf, end: End) -> Result<Piece, BodyError> {
+        self.may_be_kept = false;
+        match end {
+            End::Eof if self.body.may_end() => Ok(Piece { buf, is_last: true }),
+            End::Eof => Err(BodyError::Truncated),
+            End::Failed(kind) => Err(BodyError::Io(kind)),
+        }
+    }
+
+    /// Gives the connection back. It is kept for another request when the body has ended, the engine keeps it alive and no
+    /// byte came beyond; otherwise it is closed. Dropping instead of releasing always closes.
+    pub fn release(self, now: Mono) {
+        let is_clean = self.may_be_kept && self.body.is_finished() && self.ahead.held().is_empty();
+        if is_clean && self.ahead.end().is_none() {
+            let Self { ahead, pool, target, .. } = self;
+            pool.put(&target, ahead, now);
+        }
+    }
+}

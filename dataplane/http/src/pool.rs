@@ -1,0 +1,181 @@
+//! This core's idle upstream connections.
+//!
+//! Asked by the client half before it connects, filled when a response body has ended cleanly. Every idle connection has a
+//! read pending, so one look says whether the engine has closed it. One a core, never shared; never connects by itself and
+//! never reads the clock.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use ahash::AHashMap;
+use llmgw_kit::clock::Mono;
+use llmgw_runtime::io::Io;
+
+use crate::limits::{IDLE_BUF_BYTES, SPARE_BUFS_MAX};
+use crate::read_ahead::ReadAhead;
+
+/// Where an upstream connection leads, and how long it may wait for its next use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Target {
+    /// Stable name of the endpoint; connections are kept by it.
+    pub key: u64,
+    /// Resolved address.
+    pub addr: SocketAddr,
+    /// Longest idle time; below the engine's own, so that we close first.
+    pub idle_limit: Duration,
+    /// Most idle connections kept on this core.
+    pub idle_max: usize,
+}
+
+/// What the pool did, since the start.
+#[derive(Debug, Default)]
+pub struct PoolCounts {
+    /// Connections opened.
+    pub opened: Cell<u64>,
+    /// Requests sent on a connection used before.
+    pub reused: Cell<u64>,
+    /// Idle connections found closed, or speaking unasked, and discarded.
+    pub stale: Cell<u64>,
+    /// Idle connections closed for their age or for room.
+    pub retired: Cell<u64>,
+    /// Requests sent a second time because a reused connection had closed.
+    pub silent_retries: Cell<u64>,
+}
+
+pub(crate) fn count(cell: &Cell<u64>) {
+    cell.set(cell.get() + 1);
+}
+
+struct Idle<I: Io> {
+    ahead: ReadAhead<I>,
+    since: Mono,
+    limit: Duration,
+}
+
+struct Inner<I: Io> {
+    /// Oldest first.
+    idle: RefCell<AHashMap<u64, VecDeque<Idle<I>>>>,
+    spare: RefCell<Vec<Vec<u8>>>,
+    counts: PoolCounts,
+}
+
+/// A handle on this core's pool; clones name the same one.
+pub struct Pool<I: Io>(Rc<Inner<I>>);
+
+impl<I: Io> Clone for Pool<I> {
+    fn clone(&self) -> Self {
+        Self(Rc::clone(&self.0))
+    }
+}
+
+impl<I: Io> Default for Pool<I> {
+    fn default() -> Self {
+        Self(Rc::new(Inner {
+            idle: RefCell::new(AHashMap::new()),
+            spare: RefCell::new(Vec::new()),
+            counts: PoolCounts::default(),
+        }))
+    }
+}
+
+impl<I: Io> Pool<I> {
+    /// What it did so far.
+    pub fn counts(&self) -> &PoolCounts {
+        &self.0.counts
+    }
+
+    /// Idle connections at hand. Cost: one pass over the endpoints.
+    pub fn idle_count(&self) -> usize {
+        self.0.idle.borrow().values().map(VecDeque::len).sum()
+    }
+
+    /// An empty buffer for a head, used before where possible.
+    pub fn buffer(&self) -> Vec<u8> {
+        self.0.spare.borrow_mut().pop().unwrap_or_default()
+    }
+
+    /// Takes a buffer back.
+    pub(crate) fn recycle(&self, mut buffer: Vec<u8>) {
+        let mut spare = self.0.spare.borrow_mut();
+        if spare.len() < SPARE_BUFS_MAX {
+            buffer.clear();
+            buffer.shrink_to(2 * IDLE_BUF_BYTES);
+            spare.push(buffer);
+        }
+    }
+
+    /// Takes the youngest healthy idle connection; what is found old or closed on the way is closed.
+    pub(crate) fn checkout(&self, target: &Target, now: Mono) -> Option<ReadAhead<I>> {
+        let mut idle = self.0.idle.borrow_mut();
+        let queue = idle.get_mut(&target.key)?;
+        while let Some(mut entry) = queue.pop_back() {
+            if now.since(entry.since) >= entry.limit.min(target.idle_limit) {
+                self.retire(1 + queue.len());
+                queue.clear();
+                return None;
+            }
+            if is_healthy(&mut entry.ahead) {
+                return Some(entry.ahead);
+            }
+            count(&self.0.counts.stale);
+        }
+        None
+    }
+
+    /// Keeps a connection whose last response has ended cleanly; the oldest gives way when there are too many.
+    pub(crate) fn put(&self, target: &Target, mut ahead: ReadAhead<I>, now: Mono) {
+        ahead.arm_idle();
+        if target.idle_max == 0 || !is_healthy(&mut ahead) {
+            return;
+        }
+        let mut idle = self.0.idle.borrow_mut();
+        let queue = idle.entry(target.key).or_default();
+        if queue.len() >= target.idle_max {
+            let surplus = queue.len() + 1 - target.idle_max;
+            queue.drain(..surplus);
+            self.retire(surplus);
+        }
+        queue.push_back(Idle { ahead, since: now, limit: target.idle_limit });
+    }
+
+    /// Closes what is over its age or was closed by the engine. To be called every second or so.
+    ///
+    /// Cost: one look at each idle connection.
+    pub fn sweep(&self, now: Mono) {
+        self.0.idle.borrow_mut().retain(|_, queue| {
+            queue.retain_mut(|entry| {
+                if now.since(entry.since) >= entry.limit {
+                    self.retire(1);
+                    return false;
+                }
+                let healthy = is_healthy(&mut entry.ahead);
+                if !healthy {
+                    count(&self.0.counts.stale);
+                }
+                healthy
+            });
+            !queue.is_empty()
+        });
+    }
+
+    /// Closes all idle connections of an endpoint that is gone.
+    pub fn forget(&self, key: u64) {
+        if let Some(queue) = self.0.idle.borrow_mut().remove(&key) {
+            self.retire(queue.len());
+        }
+    }
+
+    fn retire(&self, connections: usize) {
+        let retired = &self.0.counts.retired;
+        retired.set(retired.get() + connections as u64);
+    }
+}
+
+/// The engine has neither closed nor spoken unasked.
+fn is_healthy<I: Io>(ahead: &mut ReadAhead<I>) -> bool {
+    ahead.poke();
+    ahead.is_armed() && ahead.end().is_none() && ahead.held().is_empty()
+}
