@@ -1,7 +1,7 @@
 //! What the batch promises, in virtual time.
 
 use super::*;
-use crate::chance::Dice;
+use llmgw_kit::chance::Chance;
 
 const MS: u64 = 1_000_000;
 
@@ -259,23 +259,23 @@ fn without_pace_everything_ends_at_the_time_it_came() {
 #[test]
 fn any_mix_of_arrivals_and_aborts_ends_with_everything_accounted_for() {
     for seed in 0..40 {
-        let mut dice = Dice::seeded(seed);
+        let mut dice = Chance::seeded(seed);
         let memory = Memory::Blocks { block_count: 24, block_tokens: 4, prefix_caching: seed % 2 == 0 };
         let policy = if seed % 3 == 0 { Policy::Priority } else { Policy::Fifo };
         let mut batch = Batch::new(BatchConfig { memory, policy, ..config() });
         let (mut now, mut open, mut ended) = (0, Vec::new(), 0u64);
         let mut last_at = 0;
         for _ in 0..300 {
-            now += dice.next() % (8 * MS);
-            match dice.next() % 3 {
+            now += dice.next_u64() % (8 * MS);
+            match dice.next_u64() % 3 {
                 0 => {
-                    let (start, len) = ((dice.next() % 4) as u32 * 8, (dice.next() % 60) as usize);
-                    let priority = (dice.next() % 3) as i64;
-                    let output = (dice.next() % 20) as u32;
+                    let (start, len) = ((dice.next_u64() % 4) as u32 * 8, (dice.next_u64() % 60) as usize);
+                    let priority = (dice.next_u64() % 3) as i64;
+                    let output = (dice.next_u64() % 20) as u32;
                     open.push(batch.submit(now, Job { priority, ..job(start, len, output) }));
                 }
                 1 if !open.is_empty() => {
-                    let at = (dice.next() % open.len() as u64) as usize;
+                    let at = (dice.next_u64() % open.len() as u64) as usize;
                     batch.abort(now, open.swap_remove(at));
                 }
                 _ => {}

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use crate::chance::fold;
+use crate::mix::fold;
 
 /// No block: end of the free list.
 const NONE: u32 = u32::MAX;
@@ -199,7 +199,7 @@ impl BlockPool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chance::Dice;
+    use llmgw_kit::chance::Chance;
 
     fn tokens(from: u32, len: usize) -> Vec<u32> {
         (from..from + len as u32).collect()
@@ -303,19 +303,19 @@ mod tests {
 
     #[test]
     fn any_mix_of_taking_and_giving_back_loses_no_block() {
-        let mut dice = Dice::seeded(11);
+        let mut dice = Chance::seeded(11);
         let mut pool = BlockPool::new(40, true);
         let mut open: Vec<Vec<u32>> = Vec::new();
         for _ in 0..4_000 {
             if dice.unit() < 0.55 {
-                let hashes = chain(0, &tokens((dice.next() % 6) as u32 * 10, 64), 8);
-                let total = 1 + (dice.next() % 8) as usize;
+                let hashes = chain(0, &tokens((dice.next_u64() % 6) as u32 * 10, 64), 8);
+                let total = 1 + (dice.next_u64() % 8) as usize;
                 if let Some((taken, _)) = pool.take(&hashes, total) {
                     fill_all(&mut pool, &taken, &hashes);
                     open.push(taken);
                 }
             } else if !open.is_empty() {
-                let taken = open.swap_remove((dice.next() % open.len() as u64) as usize);
+                let taken = open.swap_remove((dice.next_u64() % open.len() as u64) as usize);
                 pool.give_back(&taken);
             }
             let used: std::collections::HashSet<u32> = open.iter().flatten().copied().collect();

@@ -69,7 +69,7 @@ impl Sequence {
 }
 
 #[derive(Debug, Clone)]
-struct Slot {
+pub(crate) struct Slot {
     tokens: Vec<u32>,
     salt: u64,
     is_busy: bool,

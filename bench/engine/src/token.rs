@@ -4,7 +4,7 @@
 //! engine wrote is cut the same way when it comes back in the next turn of a chat. Never the router's code: what a router
 //! guesses about tokens can be checked against it.
 
-use crate::chance::{fold, hash_bytes, mix};
+use crate::mix::{fold, hash_bytes, mix};
 
 /// Longest piece, in bytes.
 const PIECE_BYTES_MAX: usize = 4;

@@ -1,0 +1,108 @@
+//! What is not inference: models, health, version, metrics, tokenize.
+
+use serde_json::{Value, json};
+
+use crate::answer::{self, Request};
+use crate::api::input::Body;
+use crate::api::{Answered, Refusal, error_body};
+use crate::config::Vocabulary;
+use crate::metrics;
+use crate::mix::hash_bytes;
+use crate::reply::Reply;
+use crate::token;
+
+pub(crate) async fn answer(request: &Request, reply: &mut Reply<'_, '_>) -> Answered {
+    let path = request.head.path();
+    let vocabulary = reply.shared.lock().cfg.vocabulary;
+    let body = match path {
+        "/health" if vocabulary == Vocabulary::Llamacpp => json!({ "status": "ok" }).to_string(),
+        "/health" | "/ping" => {
+            return reply.whole(200, "", &[], b"").await.map(|()| None);
+        }
+        "/version" => json!({ "version": format!("sim-{}", env!("CARGO_PKG_VERSION")) }).to_string(),
+        "/load" => json!({ "server_load": reply.shared.lock().batch.running_count() }).to_string(),
+        "/metrics" => {
+            let page = metrics::page(&reply.shared);
+            let version = if vocabulary == Vocabulary::Vllm { "1.0.0" } else { "0.0.4" };
+            let content_type = format!("text/plain; version={version}; charset=utf-8");
+            return reply.whole(200, &content_type, &[], page.as_bytes()).await.map(|()| None);
+        }
+        "/v1/models" => models(reply),
+        "/tokenize" => match tokenize(request, reply) {
+            Ok(body) => body,
+            Err(refusal) => return Ok(Some(refusal)),
+        },
+        path => match one_model(path.strip_prefix("/v1/models/").unwrap_or_default(), reply) {
+            Ok(body) => body,
+            Err(refusal) => return Ok(Some(refusal)),
+        },
+    };
+    reply.whole(200, "application/json", &[], body.as_bytes()).await.map(|()| None)
+}
+
+fn models(reply: &Reply<'_, '_>) -> String {
+    let since = reply.shared.lock().configured_at_ns;
+    let is_loaded = answer::has_passed(reply, since, reply.faults.models_empty_us);
+    let state = reply.shared.lock();
+    let names: &[String] = if is_loaded { &state.cfg.models } else { &[] };
+    let data: Vec<Value> = names.iter().map(|name| model(name, state.cfg.max_model_len, reply)).collect();
+    json!({ "object": "list", "data": data }).to_string()
+}
+
+fn model(name: &str, max_model_len: usize, reply: &Reply<'_, '_>) -> Value {
+    let created = reply.shared.started_unix_s() as u64;
+    json!({
+        "id": name, "object": "model", "created": created, "owned_by": "vllm", "root": name, "parent": null,
+        "max_model_len": max_model_len,
+        "permission": [{
+            "id": format!("modelperm-{:016x}", hash_bytes(0, name.as_bytes())), "object": "model_permission",
+            "created": created, "allow_create_engine": false, "allow_sampling": true, "allow_logprobs": true,
+            "allow_search_indices": false, "allow_view": true, "allow_fine_tuning": false, "organization": "*",
+            "group": null, "is_blocking": false,
+        }],
+    })
+}
+
+fn one_model(escaped: &str, reply: &Reply<'_, '_>) -> Result<String, Refusal> {
+    let name = unescape(escaped);
+    let state = reply.shared.lock();
+    if state.cfg.models.contains(&name) {
+        return Ok(model(&name, state.cfg.max_model_len, reply).to_string());
+    }
+    let message = format!("The model `{name}` does not exist.");
+    Err(Refusal { status: 404, body: error_body(&message, "NotFoundError", Some("model"), 404) })
+}
+
+/// Undoes percent escapes; what is none stays as it is.
+fn unescape(text: &str) -> String {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        let escaped = (byte == b'%').then(|| after.get(..2)).flatten();
+        let value = escaped
+            .and_then(|digits| std::str::from_utf8(digits).ok())
+            .and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        match value {
+            Some(value) => {
+                out.push(value);
+                rest = &after[2..];
+            }
+            None => {
+                out.push(byte);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+fn tokenize(request: &Request, reply: &Reply<'_, '_>) -> Result<String, Refusal> {
+    let body = Body::parse(request)?;
+    let max_model_len = reply.shared.lock().cfg.max_model_len;
+    let mut ids = Vec::new();
+    match body.text("prompt")? {
+        Some(text) => token::encode(text.as_bytes(), &mut ids),
+        None => ids = crate::api::input::chat_prompt(&body)?,
+    }
+    Ok(json!({ "count": ids.len(), "max_model_len": max_model_len, "tokens": ids, "token_strs": null }).to_string())
+}

@@ -1,0 +1,243 @@
+//! The JSON of chat and text completions, key by key as vLLM writes it.
+//!
+//! Streams are built by hand rather than through a tree: an event is written for every token of every stream.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+use crate::api::plan::{Choice, Content};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Chat,
+    Completion,
+}
+
+/// What the replies of one request have in common.
+pub(crate) struct Shape {
+    pub(crate) kind: Kind,
+    /// Hex digits or the request's own id; call ids are made from it.
+    pub(crate) suffix: String,
+    pub(crate) model: String,
+    pub(crate) created: u64,
+}
+
+/// Token counts of a reply.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Usage {
+    pub(crate) prompt: usize,
+    pub(crate) completion: u64,
+    pub(crate) cached: u64,
+    /// Prompt tokens in full blocks that were not in the cache before.
+    pub(crate) created_cache: u64,
+}
+
+const FINGERPRINT: &str = r#","system_fingerprint":"sim-engine""#;
+
+impl Shape {
+    /// The beginning of every event, up to the choices.
+    fn event_start(&self) -> String {
+        let (prefix, object) = match self.kind {
+            Kind::Chat => ("chatcmpl", "chat.completion.chunk"),
+            Kind::Completion => ("cmpl", "text_completion"),
+        };
+        let (id, model) = (text(&format!("{prefix}-{}", self.suffix)), text(&self.model));
+        let created = self.created;
+        format!(r#"data: {{"id":{id},"object":"{object}","created":{created},"model":{model},"choices":["#)
+    }
+
+    /// The event that opens a choice of a chat.
+    pub(crate) fn role_event(&self, idx: usize, usage: &str) -> String {
+        let mut out = self.event_start();
+        let _ = write!(
+            out,
+            r#"{{"index":{idx},"delta":{{"role":"assistant","content":""}},"logprobs":null,"finish_reason":null}}]{usage}"#
+        );
+        out.push_str(",\"prompt_token_ids\":null,\"prompt_text\":null}\n\n");
+        out
+    }
+
+    /// The event of token `at` of a choice; `is_last` puts the finish reason on it, `ends` the fingerprint.
+    ///
+    /// `event_bytes` lengthens the text so that the event has that size.
+    pub(crate) fn token_event(&self, idx: usize, choice: &Choice, at: u32, end: End, extra: Extra<'_>) -> String {
+        let mut out = self.event_start();
+        let finish = match end {
+            End::No => "null".to_owned(),
+            End::Choice | End::Reply => text(choice.finish_reason),
+        };
+        let stop = choice.stop_reason.as_deref().map_or_else(|| "null".to_owned(), text);
+        let _ = write!(out, r#"{{"index":{idx},"#);
+        let tail = match self.kind {
+            Kind::Chat => {
+                out.push_str(r#""delta":{"#);
+                let mut tail = "}".to_owned();
+                let _ = write!(tail, r#","logprobs":null,"finish_reason":{finish}"#);
+                if end != End::No {
+                    let _ = write!(tail, r#","stop_reason":{stop}"#);
+                }
+                tail.push_str(r#","token_ids":null}]"#);
+                tail
+            }
+            Kind::Completion => format!(
+                r#","logprobs":null,"finish_reason":{finish},"stop_reason":{stop},"prompt_token_ids":null,"token_ids":null}}]"#
+            ),
+        };
+        let fingerprint = if end == End::Reply { FINGERPRINT } else { "" };
+        let tail = format!("{tail}{}{fingerprint}}}\n\n", extra.usage);
+        match &choice.content {
+            Content::Call { name, .. } => {
+                out.push_str(r#""content":null,"tool_calls":[{"#);
+                if at == 0 {
+                    let id = self.call_id(idx);
+                    let name = text(name);
+                    let _ = write!(out, r#""id":{id},"type":"function","index":0,"function":{{"name":{name}}}}}]"#);
+                } else {
+                    let piece = text(&choice.piece(at));
+                    let _ = write!(out, r#""index":0,"function":{{"arguments":{piece}}}}}]"#);
+                }
+            }
+            Content::Words | Content::Clipped(_) => {
+                out.push_str(if self.kind == Kind::Chat { r#""content":"# } else { r#""text":"# });
+                let mut piece = text(&choice.piece(at));
+                let missing = extra.event_bytes.saturating_sub(out.len() + piece.len() + tail.len());
+                if missing > 0 {
+                    piece.pop();
+                    piece.extend(std::iter::repeat_n('x', missing));
+                    piece.push('"');
+                }
+                out.push_str(&piece);
+            }
+        }
+        out.push_str(&tail);
+        out
+    }
+
+    /// The event that carries nothing but usage.
+    pub(crate) fn usage_event(&self, usage: &str) -> String {
+        let mut out = self.event_start();
+        let _ = write!(out, "]{usage}{FINGERPRINT}}}\n\n");
+        out
+    }
+
+    /// The reply to a request that does not stream.
+    pub(crate) fn whole(&self, choices: &[(Choice, u32)], usage: &str) -> String {
+        let (prefix, object) = match self.kind {
+            Kind::Chat => ("chatcmpl", "chat.completion"),
+            Kind::Completion => ("cmpl", "text_completion"),
+        };
+        let (id, model) = (text(&format!("{prefix}-{}", self.suffix)), text(&self.model));
+        let created = self.created;
+        let mut out = format!(r#"{{"id":{id},"object":"{object}","created":{created},"model":{model},"choices":["#);
+        for (idx, (choice, tokens)) in choices.iter().enumerate() {
+            if idx > 0 {
+                out.push(',');
+            }
+            self.whole_choice(&mut out, idx, choice, *tokens);
+        }
+        let _ = write!(out, r#"],"service_tier":null{FINGERPRINT}{usage}"#);
+        if self.kind == Kind::Chat {
+            out.push_str(r#","prompt_logprobs":null,"prompt_token_ids":null,"prompt_text":null"#);
+        }
+        out.push_str(r#","kv_transfer_params":null,"ec_transfer_params":null,"metrics":null}"#);
+        out
+    }
+
+    fn whole_choice(&self, out: &mut String, idx: usize, choice: &Choice, tokens: u32) {
+        let finish = text(choice.finish_reason);
+        let stop = choice.stop_reason.as_deref().map_or_else(|| "null".to_owned(), text);
+        let _ = write!(out, r#"{{"index":{idx},"#);
+        let said = choice.text(tokens);
+        match (self.kind, &choice.content) {
+            (Kind::Completion, _) => {
+                let _ = write!(
+                    out,
+                    r#""text":{},"logprobs":null,"finish_reason":{finish},"stop_reason":{stop},"token_ids":null,"prompt_logprobs":null,"prompt_token_ids":null,"routed_experts":null}}"#,
+                    text(&said)
+                );
+                return;
+            }
+            (Kind::Chat, Content::Call { name, .. }) => {
+                let (id, name, said) = (self.call_id(idx), text(name), text(&said));
+                let _ = write!(
+                    out,
+                    r#""message":{{"role":"assistant","content":null,"refusal":null,"annotations":null,"audio":null,"function_call":null,"tool_calls":[{{"id":{id},"type":"function","function":{{"name":{name},"arguments":{said}}}}}],"reasoning":null}}"#
+                );
+            }
+            (Kind::Chat, _) => {
+                let _ = write!(
+                    out,
+                    r#""message":{{"role":"assistant","content":{},"refusal":null,"annotations":null,"audio":null,"function_call":null,"reasoning":null}}"#,
+                    text(&said)
+                );
+            }
+        }
+        let _ = write!(
+            out,
+            r#","logprobs":null,"finish_reason":{finish},"stop_reason":{stop},"token_ids":null,"routed_experts":null}}"#
+        );
+    }
+
+    fn call_id(&self, idx: usize) -> String {
+        text(&format!("chatcmpl-tool-{}{idx:x}", self.suffix))
+    }
+
+    /// `,"usage":{…}` of a whole reply.
+    pub(crate) fn whole_usage(&self, usage: Usage) -> String {
+        let Usage { prompt, completion, cached, created_cache } = usage;
+        let created = if self.kind == Kind::Chat { created_cache.to_string() } else { "null".to_owned() };
+        format!(
+            r#","usage":{{"prompt_tokens":{prompt},"total_tokens":{},"completion_tokens":{completion},"prompt_tokens_details":{{"cached_tokens":{cached},"created_cache_tokens":{created},"multimodal_tokens":null}},"completion_tokens_details":null}}"#,
+            prompt as u64 + completion
+        )
+    }
+
+    /// `,"usage":{…}` of a stream's last event.
+    pub(crate) fn final_usage(&self, usage: Usage) -> String {
+        let Usage { prompt, completion, cached, created_cache } = usage;
+        let created = match self.kind {
+            Kind::Chat => format!(r#","created_cache_tokens":{created_cache}"#),
+            Kind::Completion => String::new(),
+        };
+        format!(
+            r#","usage":{{"prompt_tokens":{prompt},"total_tokens":{},"completion_tokens":{completion},"prompt_tokens_details":{{"cached_tokens":{cached}{created}}}}}"#,
+            prompt as u64 + completion
+        )
+    }
+
+    /// `,"usage":{…}` of an event on the way.
+    pub(crate) fn running_usage(prompt: usize, completion: u64) -> String {
+        format!(
+            r#","usage":{{"prompt_tokens":{prompt},"total_tokens":{},"completion_tokens":{completion},"completion_tokens_details":null}}"#,
+            prompt as u64 + completion
+        )
+    }
+}
+
+/// What ends with an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    No,
+    /// Its choice.
+    Choice,
+    /// Its choice, and no other event follows.
+    Reply,
+}
+
+/// What an event carries besides its token.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Extra<'a> {
+    /// `,"usage":…` or nothing.
+    pub(crate) usage: &'a str,
+    /// Size to reach, or 0.
+    pub(crate) event_bytes: usize,
+}
+
+/// A JSON string.
+fn text(value: &str) -> String {
+    if value.bytes().all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\' && byte < 0x7f) {
+        return format!("\"{value}\"");
+    }
+    Value::from(value).to_string()
+}

@@ -1,0 +1,253 @@
+//! What the connections share: the model, the recording, the counts, and the task that drives the model in real time.
+//!
+//! Everything runs on one thread, so the lock is free in practice; it is a lock so that a test may look in from its own
+//! thread. It is never held across an await.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use llmgw_kit::chance::Chance;
+use tokio::sync::{Notify, watch};
+
+use crate::batch::{Batch, Event, Job, JobId};
+use crate::config::EngineConfig;
+use crate::faults::Faults;
+use crate::record::{Outcome, Received, Recording};
+
+/// How far a job has come; read by its connection, written by the driver.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    produced: AtomicU32,
+    cached: AtomicU32,
+    /// [`OPEN`], [`FINISHED`] or [`REFUSED`].
+    end: AtomicU32,
+}
+
+const OPEN: u32 = 0;
+const FINISHED: u32 = 1;
+const REFUSED: u32 = 2;
+
+impl Progress {
+    pub(crate) fn produced(&self) -> u32 {
+        self.produced.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn cached_tokens(&self) -> u32 {
+        self.cached.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.end.load(Ordering::Relaxed) != OPEN
+    }
+}
+
+struct Watched {
+    progress: Arc<Progress>,
+    wake: Arc<Notify>,
+}
+
+pub(crate) struct State {
+    pub(crate) cfg: EngineConfig,
+    pub(crate) batch: Batch,
+    watched: HashMap<JobId, Watched>,
+    pub(crate) recording: Recording,
+    pub(crate) dice: Chance,
+    pub(crate) open_connections: u64,
+    pub(crate) accepted_connections: u64,
+    /// Requests between their head and the end of their reply.
+    pub(crate) open_requests: u64,
+    pub(crate) received_requests: u64,
+    pub(crate) client_closed_requests: u64,
+    /// Streams that pace themselves, outside the batch.
+    pub(crate) self_paced: u64,
+    pub(crate) self_paced_tokens: u64,
+    pub(crate) finished_stop: u64,
+    pub(crate) finished_length: u64,
+    /// From when `unready_us` and `models_empty_us` count.
+    pub(crate) configured_at_ns: u64,
+}
+
+pub(crate) struct Shared {
+    start: Instant,
+    started_unix_s: f64,
+    state: Mutex<State>,
+    driver: Notify,
+    /// Counts calls of `POST /sim/release`.
+    release: watch::Sender<u64>,
+    pub(crate) stop: watch::Sender<bool>,
+}
+
+impl Shared {
+    pub(crate) fn new(cfg: EngineConfig) -> Shared {
+        let now = std::time::SystemTime::now();
+        let state = State {
+            batch: Batch::new(cfg.batch),
+            watched: HashMap::new(),
+            recording: Recording::default(),
+            dice: Chance::seeded(cfg.seed),
+            open_connections: 0,
+            accepted_connections: 0,
+            open_requests: 0,
+            received_requests: 0,
+            client_closed_requests: 0,
+            self_paced: 0,
+            self_paced_tokens: 0,
+            finished_stop: 0,
+            finished_length: 0,
+            configured_at_ns: 0,
+            cfg,
+        };
+        Shared {
+            start: Instant::now(),
+            started_unix_s: now.duration_since(std::time::UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64()),
+            state: Mutex::new(state),
+            driver: Notify::new(),
+            release: watch::Sender::new(0),
+            stop: watch::Sender::new(false),
+        }
+    }
+
+    /// Nanoseconds since the engine's start.
+    pub(crate) fn now_ns(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Seconds since 1970.
+    pub(crate) fn unix_s(&self) -> f64 {
+        self.started_unix_s + self.start.elapsed().as_secs_f64()
+    }
+
+    pub(crate) fn started_unix_s(&self) -> f64 {
+        self.started_unix_s
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for the next `POST /sim/release`.
+    pub(crate) async fn released(&self) {
+        let mut release = self.release.subscribe();
+        // The sender lives as long as `self`.
+        let _ = release.changed().await;
+    }
+
+    /// Ends every stall and blackhole that is under way.
+    pub(crate) fn release(&self) {
+        self.release.send_modify(|count| *count += 1);
+    }
+
+    /// Puts a job in the model; dropping the lease takes it out again.
+    pub(crate) fn submit(self: &Arc<Shared>, job: Job, wake: Arc<Notify>) -> Lease {
+        let progress = Arc::new(Progress::default());
+        let now = self.now_ns();
+        let id = {
+            let mut state = self.lock();
+            let id = state.batch.submit(now, job);
+            state.watched.insert(id, Watched { progress: progress.clone(), wake });
+            id
+        };
+        self.driver.notify_one();
+        Lease { shared: self.clone(), id, progress }
+    }
+
+    /// Drives the model until the engine stops.
+    pub(crate) async fn drive(&self) {
+        loop {
+            let next = {
+                let now = self.now_ns();
+                let mut state = self.lock();
+                let events = state.batch.advance(now);
+                for event in events {
+                    state.apply(event);
+                }
+                state.batch.next_event_at()
+            };
+            match next.map(|at| at.saturating_sub(self.now_ns())) {
+                None => self.driver.notified().await,
+                Some(0) => tokio::task::yield_now().await,
+                Some(wait) => tokio::select! {
+                    () = tokio::time::sleep(Duration::from_nanos(wait)) => {}
+                    () = self.driver.notified() => {}
+                },
+            }
+        }
+    }
+
+    /// Replaces the faults of all requests.
+    pub(crate) fn set_faults(&self, faults: Faults) {
+        let now = self.now_ns();
+        let mut state = self.lock();
+        state.configured_at_ns = now;
+        state.cfg.faults = faults;
+    }
+
+    /// Applies `change` to the recorded request, if it is still kept.
+    pub(crate) fn with_record(&self, seq: u64, change: impl FnOnce(&mut Received)) {
+        if let Some(received) = self.lock().recording.find(seq) {
+            change(received);
+        }
+    }
+
+    /// Records how a request ended.
+    pub(crate) fn record_end(&self, seq: u64, outcome: Outcome) {
+        let now = self.now_ns();
+        let mut state = self.lock();
+        state.open_requests -= 1;
+        if outcome == Outcome::ClientClosed {
+            state.client_closed_requests += 1;
+        }
+        if let Some(received) = state.recording.find(seq) {
+            received.outcome = outcome;
+            received.ended_at_ns = Some(now);
+            if outcome == Outcome::ClientClosed {
+                received.client_closed_at_ns = Some(now);
+            }
+        }
+    }
+}
+
+impl State {
+    fn apply(&mut self, event: Event) {
+        let id = match event {
+            Event::Admitted { id, .. }
+            | Event::Token { id, .. }
+            | Event::Finished { id, .. }
+            | Event::Preempted { id, .. }
+            | Event::Refused { id, .. } => id,
+        };
+        let Some(Watched { progress, wake }) = self.watched.get(&id) else { return };
+        match event {
+            // After a preemption the request finds its own blocks: that is not what the client is told.
+            Event::Admitted { cached_tokens, .. } if progress.produced() == 0 => {
+                progress.cached.store(cached_tokens, Ordering::Relaxed);
+            }
+            Event::Admitted { .. } | Event::Preempted { .. } => {}
+            Event::Token { produced, .. } => progress.produced.store(produced, Ordering::Relaxed),
+            Event::Finished { .. } => progress.end.store(FINISHED, Ordering::Relaxed),
+            Event::Refused { .. } => progress.end.store(REFUSED, Ordering::Relaxed),
+        }
+        wake.notify_one();
+    }
+}
+
+/// A job in the model.
+pub(crate) struct Lease {
+    shared: Arc<Shared>,
+    id: JobId,
+    pub(crate) progress: Arc<Progress>,
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let now = self.shared.now_ns();
+        let mut state = self.shared.lock();
+        state.watched.remove(&self.id);
+        if state.batch.abort(now, self.id) {
+            drop(state);
+            self.shared.driver.notify_one();
+        }
+    }
+}
