@@ -8,9 +8,9 @@ use std::time::Duration;
 
 /// Options as given. Each is taken once by the command that knows it; what is left over is an error.
 #[derive(Debug, Default)]
-pub struct Args {
+pub(crate) struct Args {
     /// Words before the first option.
-    pub words: Vec<String>,
+    pub(crate) words: Vec<String>,
     options: RefCell<BTreeMap<String, Vec<String>>>,
 }
 
@@ -21,7 +21,7 @@ impl Args {
     /// Takes `--name value`, `--name=value`, switches and leading words apart.
     ///
     /// Errors: a message for the person who typed it.
-    pub fn parse(args: impl IntoIterator<Item = String>) -> Result<Self, String> {
+    pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Self, String> {
         let mut found = Self::default();
         let mut args = args.into_iter();
         while let Some(arg) = args.next() {
@@ -47,44 +47,48 @@ impl Args {
     }
 
     /// Every value of an option.
-    pub fn all(&self, name: &str) -> Vec<String> {
+    pub(crate) fn all(&self, name: &str) -> Vec<String> {
         self.options.borrow_mut().remove(name).unwrap_or_default()
     }
 
     /// The value of an option that may be given once.
-    pub fn text(&self, name: &str) -> Result<Option<String>, String> {
+    pub(crate) fn text(&self, name: &str) -> Result<Option<String>, String> {
         let mut all = self.all(name);
         if all.len() > 1 { Err(format!("{name} is given more than once")) } else { Ok(all.pop()) }
     }
 
-    pub fn needed(&self, name: &str) -> Result<String, String> {
+    pub(crate) fn needed(&self, name: &str) -> Result<String, String> {
         self.text(name)?.ok_or_else(|| format!("{name} is needed; --help shows an example"))
     }
 
-    pub fn is_on(&self, name: &str) -> bool {
+    pub(crate) fn is_on(&self, name: &str) -> bool {
         !self.all(name).is_empty()
     }
 
-    pub fn number<T: FromStr<Err: Display>>(&self, name: &str, default: T) -> Result<T, String> {
+    pub(crate) fn number<T: FromStr<Err: Display>>(&self, name: &str, default: T) -> Result<T, String> {
         Ok(self.number_or_none(name)?.unwrap_or(default))
     }
 
-    pub fn number_or_none<T: FromStr<Err: Display>>(&self, name: &str) -> Result<Option<T>, String> {
+    pub(crate) fn number_or_none<T: FromStr<Err: Display>>(&self, name: &str) -> Result<Option<T>, String> {
         let Some(text) = self.text(name)? else { return Ok(None) };
         text.parse().map(Some).map_err(|error| format!("{name} {text:?}: {error}"))
     }
 
     /// `250us`, `30ms`, `1.5s`, `2m`; a bare number is seconds.
-    pub fn time(&self, name: &str, default: Duration) -> Result<Duration, String> {
+    pub(crate) fn time(&self, name: &str, default: Duration) -> Result<Duration, String> {
         let Some(text) = self.text(name)? else { return Ok(default) };
         duration(&text).ok_or_else(|| format!("{name} {text:?} is no time; say 250us, 30ms, 1.5s or 2m"))
     }
 
     /// Refuses what no command has taken.
-    pub fn finish(&self) -> Result<(), String> {
+    pub(crate) fn finish(&self) -> Result<(), String> {
         let options = self.options.borrow();
         let left: Vec<&str> = options.keys().map(String::as_str).collect();
-        if left.is_empty() { Ok(()) } else { Err(format!("unknown here: {}; --help lists what there is", left.join(", "))) }
+        if left.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("unknown here: {}; --help lists what there is", left.join(", ")))
+        }
     }
 }
 
@@ -123,7 +127,9 @@ mod tests {
 
     #[test]
     fn mistakes_are_explained() {
-        let message = |line: &str, take: fn(&Args) -> Result<(), String>| parse(line).and_then(|args| take(&args)).expect_err(line);
+        let message = |line: &str, take: fn(&Args) -> Result<(), String>| {
+            parse(line).and_then(|args| take(&args)).expect_err(line)
+        };
         assert!(message("x --url", |_| Ok(())).contains("--url needs a value"));
         assert!(message("x --a 1 word", |_| Ok(())).contains("options begin with --"));
         assert!(message("x --n q", |args| args.number("--n", 1).map(drop)).contains("--n \"q\""));

@@ -24,9 +24,9 @@ pub struct EngineProcess {
 }
 
 impl EngineProcess {
-    /// Starts `llmgw sim-engine --listen 127.0.0.1:0` with more flags behind it.
+    /// Starts `llmgw sim-engine --port 0` with more flags behind it.
     pub fn start<A: AsRef<str>>(llmgw: &Path, flags: impl IntoIterator<Item = A>) -> io::Result<Self> {
-        let launch = Launch::new(llmgw).args(["sim-engine", "--listen", "127.0.0.1:0"]);
+        let launch = Launch::new(llmgw).args(["sim-engine", "--port", "0"]);
         let mut process = flags.into_iter().fold(launch, |launch, flag| launch.arg(flag.as_ref())).start()?;
         let addr = wait_for_addr(&mut process, "listening on")?;
         Ok(Self { process, addr })

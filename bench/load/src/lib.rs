@@ -17,11 +17,16 @@ pub mod tally;
 pub mod usage;
 pub mod watch;
 
+pub mod cancel;
 pub mod closed;
+mod control;
+pub mod mixed;
 pub mod open;
 pub mod overhead;
 mod pacer;
+pub mod stalled;
 pub mod streams;
+pub mod uploads;
 
 pub mod progress;
 pub mod report;
@@ -29,3 +34,4 @@ pub mod report;
 pub mod fleet;
 pub mod metrics;
 pub mod process;
+pub mod scenario;

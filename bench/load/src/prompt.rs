@@ -14,6 +14,8 @@ pub struct Chat {
     pub prompt_bytes: usize,
     pub max_tokens: Option<u64>,
     pub delivery: Delivery,
+    /// Stands before the prompt's words: what an engine's recording is searched for.
+    pub tag: String,
     /// Tells a simulated engine how to answer.
     pub instruction: Option<Value>,
     /// Makes the prompt differ from another's of the same size.
@@ -35,6 +37,7 @@ impl Default for Chat {
             prompt_bytes: 256,
             max_tokens: None,
             delivery: Delivery::Whole,
+            tag: String::new(),
             instruction: None,
             seed: 0,
             headers: Vec::new(),
@@ -46,7 +49,8 @@ impl Chat {
     /// Head and body for a target.
     #[must_use]
     pub fn bytes(&self, target: &Target) -> Vec<u8> {
-        let mut text = words(self.prompt_bytes, self.seed);
+        let mut text = self.tag.clone();
+        text.push_str(&words(self.prompt_bytes, self.seed));
         if let Some(instruction) = &self.instruction {
             text.push_str(&format!(" @@sim {instruction} @@"));
         }

@@ -1,0 +1,50 @@
+//! What `--help` prints.
+
+pub(crate) const TEXT: &str = "\
+llmgw-load measures an OpenAI-compatible server from outside: how fast, how many at once, at what cost, and what breaks.
+
+  llmgw-load closed   --url http://127.0.0.1:8080 --connections 64 --for 10s
+  llmgw-load open     --url http://127.0.0.1:8080 --rate 500 --for 10s
+  llmgw-load streams  --url http://127.0.0.1:8080 --streams 1000 --events 500 --delay 30ms --together 10s
+  llmgw-load overhead --direct http://127.0.0.1:9001 --via http://127.0.0.1:8080 --rounds 10
+  llmgw-load cancel   --url http://127.0.0.1:8080 --engine http://127.0.0.1:9001
+  llmgw-load stalled  --url http://127.0.0.1:8080 --pid 4711
+  llmgw-load uploads  --url http://127.0.0.1:8080 --pid 4711
+  llmgw-load mixed    --url http://127.0.0.1:8080 --admin http://127.0.0.1:9090 --pid 4711
+  llmgw-load scenario COMMAND --llmgw target/release/llmgw
+
+COMMANDS
+  closed    so many connections, each asks again when it is answered: throughput and cost
+  open      a constant rate; latency counts from the moment a request was due
+  streams   many streams open together: first event, gaps, and the bytes of each compared with the others
+            (or with a reference: --expect-from URL of the engine itself)
+  overhead  the same load directly and through a gateway, in turn, over many rounds: what the gateway adds
+  cancel    clients that leave; the simulated engine's recording says when it learned of it
+  stalled   clients that stop reading a long stream; what the process holds for each
+  uploads   many large bodies at once; memory over the bytes in flight
+  mixed     every kind of call and ending, many times; memory and gauges afterwards
+  scenario  starts simulated engines and a gateway, runs one of the commands above against them, ends them
+
+A URL without a path means /v1/chat/completions. Times are written 250us, 30ms, 1.5s, 2m.
+
+EVERY COMMAND
+  --model NAME        asked for (test-model)          --json FILE   the result as JSON, too
+  --pid PID           process to measure              --quiet       no progress on standard error
+  --timeout TIME      limit of one call (60s; streams 120s)
+
+CLOSED       --connections N (16)  --for TIME (10s) or --calls N  --warm-up TIME (1s)  --prompt-bytes N (256)
+             --prompts N (16 different ones)  --max-tokens N (8)  --stream
+OPEN         --rate N (200)  --for TIME (10s)  --max-open N (2000)  and the prompt options of closed
+STREAMS      --streams N (100)  --events N (100)  --delay TIME (20ms)  --event-bytes N  --ramp TIME (1s)
+             --together TIME (0s: all must be open together for so long)  --expect-from URL
+OVERHEAD     --rate N (200)  --rounds N (10)  --round TIME (1s)  --added-p99-max TIME (2ms)  and the prompt options
+CANCEL       --engine URL (once for each)  --calls N (8 in each of four groups)  --cut-after TIME (1s)
+             --delay-max TIME (5ms)
+STALLED      --clients N (32)  --stream-mib N (200)  --held-max-kib N (256)
+UPLOADS      --bodies N (100)  --body-mb N (30)  --ratio-max N (1.2)
+MIXED        --admin URL  --calls N (100000)  --connections N (32)  --growth-max-kib N (8192)
+SCENARIO     --llmgw PATH  --engines N (3)  --engine-flag=FLAG (once for each)  and the command's own options
+
+The delay, event and cancel options steer a simulated engine (llmgw sim-engine) by an instruction in the prompt; a real
+engine takes it for text. Exit code 0: a good run. 1: the table says what failed. 64: a wrong command line.
+";
