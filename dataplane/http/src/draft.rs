@@ -37,7 +37,7 @@ impl ResponseDraft {
         Self { bytes, status }
     }
 
-    /// Adds a header. Control bytes in the value become spaces; names that are ours to decide are left out.
+    /// Adds a header. Control bytes in the value become spaces; a name that is ours to decide, or none at all, is left out.
     pub fn header(&mut self, name: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> &mut Self {
         push_header(&mut self.bytes, name.as_ref(), value.as_ref());
         self
@@ -104,7 +104,8 @@ impl RequestDraft {
 }
 
 fn push_header(bytes: &mut Vec<u8>, name: &[u8], value: &[u8]) {
-    if is_ours(name) {
+    let is_name = !name.is_empty() && name.iter().all(|&byte| byte.is_ascii_graphic() && byte != b':');
+    if !is_name || is_ours(name) {
         return;
     }
     bytes.extend_from_slice(name);
@@ -197,7 +198,7 @@ mod tests {
     #[test]
     fn a_value_cannot_begin_another_header() {
         let mut draft = ResponseDraft::new(Vec::new(), 204);
-        draft.header("x", b"a\r\nSet-Cookie: b\0\tc");
+        draft.header("x", b"a\r\nSet-Cookie: b\0\tc").header("y: z\r\nw", "v").header("", "v");
         let head = text(draft.end(SaidFraming::Nothing, false));
         assert_eq!(head, "HTTP/1.1 204 No Content\r\nx: a  Set-Cookie: b \tc\r\n\r\n");
     }

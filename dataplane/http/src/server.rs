@@ -79,6 +79,8 @@ impl Turn {
         self.phase.set(Phase::Asked);
         self.closes.set(true);
         self.has_unread_body.set(true);
+        self.is_head_request.set(false);
+        self.is_http10.set(false);
     }
 
     /// The connection may be asked for another request.

@@ -171,6 +171,11 @@ impl<I: Io> RequestReader<I> {
         .await;
     }
 
+    /// No byte of another request has come, as far as the pending read has noticed: closing now loses nothing.
+    pub fn is_idle(&self) -> bool {
+        self.ahead.held().is_empty() && !self.scan.has_begun()
+    }
+
     /// The client has left, as far as the pending read has noticed.
     pub fn is_gone(&self) -> bool {
         self.ahead.end().is_some()

@@ -159,6 +159,22 @@ fn a_refused_request_is_answered_and_ends_the_connection() {
 }
 
 #[test]
+fn a_refusal_after_a_head_request_has_its_text() {
+    let text = written("HEAD /a HTTP/1.1\r\nHost: h\r\n\r\nnonsense\r\n\r\n");
+    assert!(text.ends_with("Connection: close\r\n\r\nmalformed request line"), "{text:?}");
+}
+
+#[test]
+fn a_client_that_cannot_be_written_to_is_given_up() {
+    let request = "GET /stream HTTP/1.1\r\nHost: h\r\n\r\n".repeat(3);
+    let io = Scripted::new([Step::Bytes(request.into_bytes())]);
+    io.fail_writes();
+    run(&io);
+    assert!(io.is_closed());
+    assert_eq!((io.write_count(), io.faults()), (0, vec![]));
+}
+
+#[test]
 fn a_body_at_the_limit_passes_and_one_byte_more_does_not() {
     let body = "x".repeat(1000);
     let length = |body: &str| format!("POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: {}\r\n\r\n{body}", body.len());
