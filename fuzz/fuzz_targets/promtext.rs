@@ -1,5 +1,5 @@
-//! Reader of engines' metrics pages: a page is read as its lines are, a sample that is written out again is read back as
-//! it was, and no page stops the contract.
+//! Reader of engines' metrics pages: a page is read as its lines are, a sample that is written out again is read back
+//! as it was, and no page stops the contract.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
