@@ -1,1 +1,29 @@
-//! One request's life on a core.
+//! One request's life on a core, from the client's first byte to the last.
+//!
+//! [`core_main`] is everything a core runs; [`serve`] is the request path, top to bottom, in one function; the other rooms are its
+//! steps in the order in which it takes them. Started by the binary, once per core.
+//!
+//! Never blocks, never opens a file, never waits for another thread: what a core must know comes by the feed, what it has
+//! to say goes into cells and rings.
+
+pub mod core_main;
+pub mod setup;
+
+mod attempt;
+mod connection;
+mod core;
+mod error;
+mod finish;
+mod forward;
+mod handlers;
+mod intake;
+mod relay;
+mod resolve;
+mod respond;
+mod route;
+mod serve;
+mod snapshot;
+mod whole;
+
+pub use core_main::run;
+pub use setup::{CoreSetup, GatewaySettings, Timeouts};

@@ -1,0 +1,150 @@
+//! One try at an engine, up to its response head.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use bytes::Bytes;
+use llmgw_http::client::{Outgoing, Upstream, exchange};
+use llmgw_http::draft::RequestDraft;
+use llmgw_http::head::{AnswerTo, RequestHead, ResponseHead};
+use llmgw_http::pool::Target;
+use llmgw_kit::clock::Mono;
+use llmgw_openai::patch::{Edits, Segment};
+use llmgw_router::Grant;
+use llmgw_runtime::tcp::Tcp;
+use llmgw_types::snapshot::{ArchivedEndpoint, ArchivedRouteTable};
+
+use crate::core::Core;
+use crate::error::{ApiError, Reason};
+use crate::intake::Intake;
+use crate::route::Inference;
+
+/// Idle connections a core keeps to one endpoint.
+const IDLE_PER_ENDPOINT: usize = 512;
+
+/// What an attempt sends.
+pub(crate) struct Request<'a> {
+    pub(crate) head: &'a RequestHead,
+    pub(crate) route: Inference,
+    /// With its question mark.
+    pub(crate) query: &'a [u8],
+    pub(crate) intake: &'a Intake,
+    pub(crate) id: &'a str,
+    /// Ask for usage where the client did not.
+    pub(crate) adds_usage: bool,
+}
+
+/// Sends the request to the granted endpoint and waits for its response head. Dropping the future closes the connection.
+///
+/// Errors: no connection, no answer in time, or one that is not HTTP.
+pub(crate) async fn send(
+    core: &Core,
+    table: &ArchivedRouteTable,
+    grant: &Grant,
+    request: &Request<'_>,
+    answer: &mut ResponseHead,
+) -> Result<Upstream<Tcp>, ApiError> {
+    let missing = || ApiError::new(Reason::Internal, "the route table does not fit the grant");
+    let endpoint = table.endpoints.get(grant.endpoint.idx()).ok_or_else(missing)?;
+    let pool = table.pools.get(grant.pool.idx()).ok_or_else(missing)?;
+    let member = pool.members.get(grant.member as usize).ok_or_else(missing)?;
+    let target = target(endpoint, grant).ok_or_else(missing)?;
+
+    let mut edits = Edits::new();
+    let Intake { body, scan } = request.intake;
+    if scan.model(body) != member.served_as.as_str() {
+        edits.served_model(scan, &member.served_as);
+    }
+    if request.adds_usage {
+        edits.include_usage(scan);
+    }
+
+    let (route, query) = (request.route.path().as_bytes(), request.query);
+    let host = endpoint.host.as_bytes();
+    let mut draft = if query.is_empty() {
+        RequestDraft::new(core.pool.buffer(), b"POST", route, host)
+    } else {
+        RequestDraft::new(core.pool.buffer(), b"POST", &[route, query].concat(), host)
+    };
+    crate::forward::to_engine(request.head, &mut draft);
+    draft.header("x-request-id", request.id);
+    if let Some(authorization) = endpoint.authorization.as_ref() {
+        draft.header("authorization", authorization.as_str());
+    }
+
+    let whole;
+    let pieces;
+    let body: &[Bytes] = if edits.is_empty() {
+        whole = [body.clone()];
+        &whole
+    } else {
+        pieces = cut(body, &edits);
+        &pieces
+    };
+    let timeouts = &core.settings.timeouts;
+    let outgoing = Outgoing {
+        target: &target,
+        head: draft,
+        body,
+        answer_to: AnswerTo::Other,
+        connect_timeout: timeouts.connect,
+        first_byte_timeout: timeouts.first_token,
+    };
+    exchange(&core.pool, &core.connector, outgoing, answer, Mono::now())
+        .await
+        .map_err(|error| ApiError::of_exchange(error, &endpoint.name))
+}
+
+/// The edited body in pieces; what stays is shared with the original.
+fn cut(body: &Bytes, edits: &Edits<'_>) -> Vec<Bytes> {
+    edits
+        .segments(body.len())
+        .map(|segment| match segment {
+            Segment::Keep(range) => body.slice(range),
+            Segment::Insert(bytes) => Bytes::copy_from_slice(bytes),
+        })
+        .collect()
+}
+
+fn target(endpoint: &ArchivedEndpoint, grant: &Grant) -> Option<Target> {
+    let addr: SocketAddr = endpoint.addr.as_ref()?.as_socket_addr();
+    Some(Target {
+        key: connection_key(grant.slot.0, addr),
+        addr,
+        idle_limit: Duration::from_millis(u64::from(endpoint.idle_limit_ms.to_native())),
+        idle_max: IDLE_PER_ENDPOINT,
+    })
+}
+
+/// What idle connections are kept by: slot and address, so that none outlives a change of either.
+fn connection_key(slot: u32, addr: SocketAddr) -> u64 {
+    let ip = match addr.ip() {
+        IpAddr::V4(ip) => u64::from(ip.to_bits()),
+        IpAddr::V6(ip) => {
+            let bits = ip.to_bits();
+            ((bits >> 64) as u64).rotate_left(17) ^ bits as u64
+        }
+    };
+    (u64::from(slot) << 48) ^ (ip << 16) ^ u64::from(addr.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::connection_key;
+
+    #[test]
+    fn connections_are_kept_apart_by_slot_address_and_port() {
+        let key = |slot, text: &str| connection_key(slot, text.parse().unwrap());
+        let keys = [
+            key(0, "10.0.0.1:80"),
+            key(1, "10.0.0.1:80"),
+            key(0, "10.0.0.2:80"),
+            key(0, "10.0.0.1:81"),
+            key(0, "[fd00::1]:80"),
+            key(0, "[fd00::2]:80"),
+        ];
+        for (at, one) in keys.iter().enumerate() {
+            assert!(!keys[at + 1..].contains(one), "{keys:?}");
+        }
+    }
+}

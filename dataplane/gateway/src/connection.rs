@@ -1,0 +1,93 @@
+//! One client connection: request after request until it ends.
+
+use std::any::Any;
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+use llmgw_http::error::Reject;
+use llmgw_http::head::RequestHead;
+use llmgw_http::server::{Next, ServerConn};
+use llmgw_kit::clock::Mono;
+use llmgw_runtime::tcp::Tcp;
+
+use crate::core::Core;
+use crate::error::ApiError;
+use crate::finish::Finish;
+use crate::respond;
+use crate::route::Route;
+use crate::serve::serve;
+
+/// Serves a connection to its end.
+pub(crate) async fn run(core: Rc<Core>, io: Tcp) {
+    let _open = Open::new(&core);
+    let mut conn = ServerConn::new(io, core.limits.clone());
+    let mut head = RequestHead::default();
+    loop {
+        if core.is_closing.get() {
+            conn.writer.close_after();
+        }
+        match conn.reader.next(&mut head).await {
+            Ok(Next::Request) => {
+                if core.is_closing.get() {
+                    conn.writer.close_after();
+                }
+                let mut finish = Finish::begin(&core, Mono::now(), head.method());
+                if without_panic(serve(&core, &head, &mut conn, &mut finish)).await.is_err() {
+                    core.cells.panics.increment();
+                    apologise(&mut conn, &mut finish).await;
+                }
+            }
+            Ok(Next::Closed) => return,
+            Err(reject) => refuse(&core, &mut conn, reject).await,
+        }
+    }
+}
+
+/// Answers a request whose head or body framing is refused. The connection ends after it.
+async fn refuse(core: &Rc<Core>, conn: &mut ServerConn<Tcp>, reject: Reject) {
+    let mut finish = Finish::begin(core, Mono::now(), b"");
+    finish.route(Route::Unknown);
+    respond::error(conn, &ApiError::from(reject), &mut finish).await;
+}
+
+/// A fault of ours: a 500 where nothing was sent yet, else the end of the connection.
+async fn apologise(conn: &mut ServerConn<Tcp>, finish: &mut Finish) {
+    conn.writer.close_after();
+    if conn.writer.has_begun() {
+        finish.fail("internal");
+        conn.writer.abort();
+    } else {
+        respond::error(conn, &ApiError::internal(), finish).await;
+    }
+}
+
+/// Runs a future; a panic in it ends only it. The state it shared is per request, or restored by guards on unwinding.
+async fn without_panic<F: Future>(future: F) -> Result<F::Output, Box<dyn Any + Send>> {
+    let mut future = pin!(future);
+    poll_fn(move |cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
+        Ok(poll) => poll.map(Ok),
+        Err(panic) => Poll::Ready(Err(panic)),
+    })
+    .await
+}
+
+/// Counts an open connection, also when its task is dropped.
+struct Open(Rc<Core>);
+
+impl Open {
+    fn new(core: &Rc<Core>) -> Self {
+        core.cells.connections_open.increment();
+        core.connection_count.set(core.connection_count.get() + 1);
+        Self(core.clone())
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.cells.connections_open.decrement();
+        self.0.connection_count.set(self.0.connection_count.get() - 1);
+    }
+}

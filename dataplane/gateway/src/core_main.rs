@@ -1,0 +1,121 @@
+//! Everything a core runs: its listeners, its mailbox, and the housekeeping of its connections.
+
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use llmgw_kit::clock::Mono;
+use llmgw_router::feed::Feed;
+use llmgw_router::message::CoreMessage;
+use llmgw_runtime::listener::Listener;
+use llmgw_runtime::mailbox::{Latest, Mailbox};
+use llmgw_runtime::{Either, race, spawn, timer};
+
+use crate::connection;
+use crate::core::Core;
+use crate::setup::CoreSetup;
+use crate::snapshot::Tables;
+
+/// How often idle upstream connections are looked at, and counts are copied into cells.
+const HOUSEKEEPING: Duration = Duration::from_millis(500);
+/// How often a draining core looks whether it is empty.
+const DRAIN_LOOK: Duration = Duration::from_millis(5);
+
+/// Runs a core until it was told to drain and its last request has ended, or the time for that is up.
+///
+/// Errors: a listening socket or the mailbox could not be tied to this core's driver.
+pub async fn run(setup: CoreSetup) -> io::Result<()> {
+    let core = Core::new(&setup);
+    let CoreSetup { listeners, inbox, feed, .. } = setup;
+    if let Some(first) = feed.take() {
+        core.swap(Tables::of(first));
+    }
+    let listeners = listeners.into_iter().map(Listener::from_std).collect::<io::Result<Vec<_>>>()?;
+    let stop = Rc::new(Stop::default());
+    for listener in listeners {
+        spawn(accept(core.clone(), listener, stop.clone()));
+    }
+    spawn(keep_house(core.clone()));
+    listen_to_mailbox(&core, inbox.open()?, &feed).await;
+    stop.now();
+    drain(&core).await;
+    Ok(())
+}
+
+/// Takes connections until the core drains; then the listening socket is closed.
+async fn accept(core: Rc<Core>, listener: Listener, stop: Rc<Stop>) {
+    loop {
+        match race(listener.accept(), stop.wait()).await {
+            Either::Left((io, _peer)) => spawn(connection::run(core.clone(), io)),
+            Either::Right(()) => return,
+        }
+    }
+}
+
+/// Follows messages until one says `Drain`.
+async fn listen_to_mailbox(core: &Rc<Core>, mut mailbox: Mailbox<CoreMessage>, feed: &Arc<Latest<Feed>>) {
+    let mut messages = Vec::new();
+    loop {
+        mailbox.receive(&mut messages).await;
+        for message in messages.drain(..) {
+            match message {
+                CoreMessage::FeedReady => {
+                    if let Some(newest) = feed.take() {
+                        core.swap(Tables::of(newest));
+                    }
+                }
+                CoreMessage::Settle => core.is_closing.set(true),
+                CoreMessage::Drain => {
+                    core.is_closing.set(true);
+                    return;
+                }
+            }
+        }
+    }
+}
+
+async fn keep_house(core: Rc<Core>) {
+    loop {
+        timer::sleep(HOUSEKEEPING).await;
+        core.pool.sweep(Mono::now());
+        core.publish_counts();
+    }
+}
+
+/// Waits for the last request, within the time for it.
+async fn drain(core: &Rc<Core>) {
+    let deadline = Mono::now() + core.settings.timeouts.drain;
+    while core.cells.in_flight.value() > 0 && Mono::now() < deadline {
+        timer::sleep(DRAIN_LOOK).await;
+    }
+    core.publish_counts();
+}
+
+/// Tells the accepting tasks of this core to stop.
+#[derive(Default)]
+struct Stop {
+    is_set: std::cell::Cell<bool>,
+    wakers: std::cell::RefCell<Vec<std::task::Waker>>,
+}
+
+impl Stop {
+    fn now(&self) {
+        self.is_set.set(true);
+        self.wakers.borrow_mut().drain(..).for_each(std::task::Waker::wake);
+    }
+
+    async fn wait(&self) {
+        std::future::poll_fn(|cx| {
+            if self.is_set.get() {
+                return std::task::Poll::Ready(());
+            }
+            let mut wakers = self.wakers.borrow_mut();
+            if !wakers.iter().any(|waker| waker.will_wake(cx.waker())) {
+                wakers.push(cx.waker().clone());
+            }
+            std::task::Poll::Pending
+        })
+        .await;
+    }
+}

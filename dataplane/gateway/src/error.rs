@@ -1,0 +1,150 @@
+//! What a client is told when a request fails: one table of reasons, each with its status, its OpenAI type and its code.
+
+use std::borrow::Cow;
+
+use llmgw_http::error::{ExchangeError, Reject};
+use llmgw_openai::scan::ScanError;
+
+/// Why a request failed. The word is the same in the body's `code`, in logs and in docs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// The head or framing of the request is not HTTP as we accept it; the status says which.
+    BadHttp(u16),
+    /// The body is not what the route takes.
+    BadRequest,
+    UnknownRoute,
+    MethodNotAllowed,
+    ModelNotFound,
+    NoEndpoint,
+    EngineUnreachable,
+    EngineClosed,
+    EngineMalformed,
+    EngineAuth,
+    EngineRedirect,
+    ConnectTimeout,
+    FirstTokenTimeout,
+    BetweenEventsTimeout,
+    TotalTimeout,
+    Internal,
+}
+
+impl Reason {
+    /// Status, OpenAI type, code: the whole table.
+    const fn row(self) -> (u16, &'static str, &'static str) {
+        const INVALID: &str = "invalid_request_error";
+        const SERVER: &str = "server_error";
+        match self {
+            Self::BadHttp(status @ (408 | 413 | 414 | 431)) => (status, INVALID, "limit_exceeded"),
+            Self::BadHttp(status) => (status, INVALID, "bad_http"),
+            Self::BadRequest => (400, INVALID, "bad_request"),
+            Self::UnknownRoute => (404, INVALID, "unknown_url"),
+            Self::MethodNotAllowed => (405, INVALID, "method_not_allowed"),
+            Self::ModelNotFound => (404, INVALID, "model_not_found"),
+            Self::NoEndpoint => (503, SERVER, "no_endpoint"),
+            Self::EngineUnreachable => (502, SERVER, "engine_unreachable"),
+            Self::EngineClosed => (502, SERVER, "engine_closed"),
+            Self::EngineMalformed => (502, SERVER, "engine_malformed"),
+            Self::EngineAuth => (502, SERVER, "engine_auth"),
+            Self::EngineRedirect => (502, SERVER, "engine_redirect"),
+            Self::ConnectTimeout => (504, SERVER, "connect_timeout"),
+            Self::FirstTokenTimeout => (504, SERVER, "first_token_timeout"),
+            Self::BetweenEventsTimeout => (504, SERVER, "between_events_timeout"),
+            Self::TotalTimeout => (504, SERVER, "total_timeout"),
+            Self::Internal => (500, SERVER, "internal"),
+        }
+    }
+
+    pub(crate) const fn status(self) -> u16 {
+        self.row().0
+    }
+
+    pub(crate) const fn kind(self) -> &'static str {
+        self.row().1
+    }
+
+    pub(crate) const fn code(self) -> &'static str {
+        self.row().2
+    }
+
+    /// Seconds after which trying again makes sense, for refusals that pass.
+    pub(crate) const fn retry_after(self) -> Option<u32> {
+        match self {
+            Self::NoEndpoint => Some(1),
+            _ => None,
+        }
+    }
+}
+
+/// An error as a client gets it.
+#[derive(Clone, Debug)]
+pub(crate) struct ApiError {
+    pub(crate) reason: Reason,
+    pub(crate) message: Cow<'static, str>,
+    /// The field of the request that is at fault.
+    pub(crate) param: Option<&'static str>,
+}
+
+impl ApiError {
+    pub(crate) fn new(reason: Reason, message: impl Into<Cow<'static, str>>) -> Self {
+        Self { reason, message: message.into(), param: None }
+    }
+
+    pub(crate) fn internal() -> Self {
+        Self::new(Reason::Internal, "the gateway met a fault of its own with this request")
+    }
+
+    /// What an exchange with an engine came to. Names the replica, never its address.
+    pub(crate) fn of_exchange(error: ExchangeError, replica: &str) -> Self {
+        let reason = match error {
+            ExchangeError::Connect(_) => Reason::EngineUnreachable,
+            ExchangeError::ConnectTimeout => Reason::ConnectTimeout,
+            ExchangeError::ClosedBeforeHead | ExchangeError::ClosedInHead => Reason::EngineClosed,
+            ExchangeError::Malformed(_) => Reason::EngineMalformed,
+            ExchangeError::FirstByteTimeout => Reason::FirstTokenTimeout,
+        };
+        Self::new(reason, format!("replica {replica}: {error}"))
+    }
+}
+
+impl From<ScanError> for ApiError {
+    fn from(error: ScanError) -> Self {
+        Self { reason: Reason::BadRequest, message: error.message.into(), param: error.param }
+    }
+}
+
+impl From<Reject> for ApiError {
+    fn from(reject: Reject) -> Self {
+        Self::new(Reason::BadHttp(reject.status), reject.message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Reason;
+
+    #[test]
+    fn a_clients_fault_is_a_4xx_and_ours_or_an_engines_a_5xx() {
+        for reason in [
+            Reason::BadHttp(400),
+            Reason::BadHttp(413),
+            Reason::BadRequest,
+            Reason::UnknownRoute,
+            Reason::MethodNotAllowed,
+            Reason::ModelNotFound,
+            Reason::NoEndpoint,
+            Reason::EngineUnreachable,
+            Reason::EngineClosed,
+            Reason::EngineMalformed,
+            Reason::EngineAuth,
+            Reason::EngineRedirect,
+            Reason::ConnectTimeout,
+            Reason::FirstTokenTimeout,
+            Reason::BetweenEventsTimeout,
+            Reason::TotalTimeout,
+            Reason::Internal,
+        ] {
+            let is_client = (400..500).contains(&reason.status());
+            assert_eq!(is_client, reason.kind() == "invalid_request_error", "{reason:?}");
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! The end of a request, exactly once, however it comes: by return, by error, or because its task was dropped.
+//!
+//! [`Finish`] is made with the head and carries what is learned on the way; its drop counts the request and records it. The
+//! load board's place has a guard of its own, inside the grant, and goes down before.
+
+use std::rc::Rc;
+
+use llmgw_kit::clock::{Mono, Wall};
+use llmgw_obs::rows::RowIdx;
+use llmgw_openai::usage::Usage;
+use llmgw_router::access::AccessRecord;
+use llmgw_router::metrics::status_row;
+use llmgw_types::{BoardSlot, RequestId};
+
+use crate::core::Core;
+use crate::route::Route;
+
+/// A client that left before an answer began, in metrics and logs.
+const CLIENT_GONE: u16 = 499;
+
+/// What is known of a request so far.
+pub(crate) struct Finish {
+    core: Rc<Core>,
+    id: RequestId,
+    began: Mono,
+    method: &'static str,
+    route: &'static str,
+    status: u16,
+    reason: Option<&'static str>,
+    metric_row: u32,
+    slot: Option<BoardSlot>,
+    is_inference: bool,
+    is_streamed: bool,
+    attempt_count: u32,
+    first_token: Option<Mono>,
+    overhead_us: Option<u64>,
+    usage: Option<Usage>,
+    sent_bytes: u64,
+}
+
+impl Finish {
+    /// A request whose head has arrived.
+    pub(crate) fn begin(core: &Rc<Core>, now: Mono, method: &[u8]) -> Self {
+        core.cells.in_flight.increment();
+        let method = match method {
+            b"POST" => "POST",
+            b"GET" => "GET",
+            b"HEAD" => "HEAD",
+            _ => "other",
+        };
+        Self {
+            core: core.clone(),
+            id: core.request_id(),
+            began: now,
+            method,
+            route: "other",
+            status: CLIENT_GONE,
+            reason: None,
+            metric_row: RowIdx::OTHER.0,
+            slot: None,
+            is_inference: false,
+            is_streamed: false,
+            attempt_count: 0,
+            first_token: None,
+            overhead_us: None,
+            usage: None,
+            sent_bytes: 0,
+        }
+    }
+
+    pub(crate) fn id(&self) -> RequestId {
+        self.id
+    }
+
+    pub(crate) fn route(&mut self, route: Route<'_>) {
+        self.route = route.word();
+        self.is_inference = matches!(route, Route::Inference(_));
+    }
+
+    /// The pool and endpoint of an attempt.
+    pub(crate) fn attempt(&mut self, metric_row: u32, slot: BoardSlot) {
+        self.metric_row = metric_row;
+        self.slot = Some(slot);
+        self.attempt_count += 1;
+    }
+
+    /// The status that goes to the client.
+    pub(crate) fn answer(&mut self, status: u16) {
+        self.status = status;
+    }
+
+    /// What went wrong, in the errors' words.
+    pub(crate) fn fail(&mut self, code: &'static str) {
+        self.reason = Some(code);
+    }
+
+    pub(crate) fn stream(&mut self) {
+        self.is_streamed = true;
+    }
+
+    /// A token has arrived; only the first is remembered.
+    pub(crate) fn first_token_now(&mut self) {
+        self.first_token.get_or_insert_with(Mono::now);
+    }
+
+    /// Time this gateway added before the answer began. Units: microseconds.
+    pub(crate) fn overhead(&mut self, micros: u64) {
+        self.overhead_us = Some(micros);
+        self.core.cells.overhead.observe_micros(micros);
+    }
+
+    pub(crate) fn sent(&mut self, bytes: usize) {
+        self.sent_bytes += bytes as u64;
+    }
+
+    /// What the engine reported, and how many of its values made no sense. Without any report the answer is counted as one
+    /// without usage.
+    pub(crate) fn usage(&mut self, usage: Usage, absurd_count: u32) {
+        if absurd_count > 0 {
+            self.core.cells.usage_absent[1].increment();
+        } else if usage.is_empty() {
+            self.core.cells.usage_absent[0].increment();
+        }
+        self.usage = Some(usage);
+    }
+}
+
+impl Drop for Finish {
+    fn drop(&mut self) {
+        let now = Mono::now();
+        let cells = &self.core.cells;
+        cells.in_flight.decrement();
+        let pool = cells.pools.at(RowIdx(self.metric_row));
+        if let Some(count) = pool.requests.get(status_row(self.status)) {
+            count.increment();
+        }
+        let duration = now.since(self.began);
+        if self.is_inference {
+            pool.duration.observe(duration);
+            if let Some(first) = self.first_token {
+                pool.first_token.observe(first.since(self.began));
+            }
+        }
+        if let Some(usage) = &self.usage {
+            pool.prompt_tokens.add(usage.prompt.unwrap_or(0));
+            pool.completion_tokens.add(usage.completion.unwrap_or(0));
+        }
+        let micros = |duration: std::time::Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        let usage = self.usage.unwrap_or_default();
+        let record = AccessRecord {
+            id: self.id,
+            at_unix_ms: Wall::now().0,
+            method: self.method,
+            route: self.route,
+            status: self.status,
+            reason: self.reason,
+            metric_row: self.metric_row,
+            slot: self.slot.map(|slot| slot.0),
+            is_streamed: self.is_streamed,
+            attempt_count: self.attempt_count,
+            first_token_us: self.first_token.map(|first| micros(first.since(self.began))),
+            duration_us: micros(duration),
+            overhead_us: self.overhead_us,
+            prompt_tokens: usage.prompt,
+            cached_tokens: usage.cached,
+            completion_tokens: usage.completion,
+            sent_bytes: self.sent_bytes,
+        };
+        self.core.record(record, self.status >= 500 || (self.reason.is_some() && self.status < 400));
+    }
+}

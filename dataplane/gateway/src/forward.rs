@@ -1,0 +1,81 @@
+//! Which headers pass, in both directions. What is not for the other side is left out here and nowhere else.
+
+use llmgw_http::draft::{RequestDraft, ResponseDraft};
+use llmgw_http::head::{RequestHead, ResponseHead};
+
+/// Copies a client's headers to the engine's request.
+///
+/// Left out: what ends at this connection, credentials (an engine sees only its own key), what this gateway owns, and
+/// encodings (answers must be readable here). `traceparent` passes only when there is exactly one.
+pub(crate) fn to_engine(head: &RequestHead, draft: &mut RequestDraft) {
+    let mut traceparents = head.headers().filter(|(name, _)| name.eq_ignore_ascii_case(b"traceparent"));
+    let one_traceparent = traceparents.next().is_some() && traceparents.next().is_none();
+    for (name, value) in head.end_to_end() {
+        if is_for_us(name) || (is_trace(name) && !one_traceparent) {
+            continue;
+        }
+        draft.header(name, value);
+    }
+    draft.header("accept-encoding", "identity");
+}
+
+/// Copies an engine's headers to the client's answer, but for those this gateway owns.
+pub(crate) fn to_client(head: &ResponseHead, draft: &mut ResponseDraft) {
+    for (name, value) in head.end_to_end() {
+        if !is_owned(name) {
+            draft.header(name, value);
+        }
+    }
+}
+
+/// Headers a client sends to us, or that say who it is; none of an engine's business.
+fn is_for_us(name: &[u8]) -> bool {
+    let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+    is_owned(name)
+        || match name.len() {
+            4 => is("host"),
+            6 => is("cookie") || is("expect"),
+            7 => is("api-key") || is("forwarded"),
+            9 => is("x-api-key"),
+            13 => is("authorization"),
+            15 => is("accept-encoding"),
+            16 => is("openai-api-key"),
+            _ => false,
+        }
+}
+
+fn is_trace(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"traceparent") || name.eq_ignore_ascii_case(b"tracestate")
+}
+
+/// Headers only this gateway sets.
+fn is_owned(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"x-request-id")
+        || name.get(..8).is_some_and(|start| start.eq_ignore_ascii_case(b"x-llmgw-"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{is_for_us, is_owned};
+
+    #[test]
+    fn credentials_and_our_own_headers_stay_here() {
+        for name in [
+            "Authorization",
+            "COOKIE",
+            "x-api-key",
+            "api-key",
+            "x-request-id",
+            "X-LLMGW-Replica",
+            "x-llmgw-upstream",
+            "host",
+            "accept-encoding",
+        ] {
+            assert!(is_for_us(name.as_bytes()), "{name}");
+        }
+        for name in ["content-type", "user-agent", "x-session-id", "openai-organization", "accept", "x-llmgw"] {
+            assert!(!is_for_us(name.as_bytes()), "{name}");
+        }
+        assert!(is_owned(b"X-Request-Id") && !is_owned(b"x-request-identity"));
+    }
+}

@@ -1,0 +1,4 @@
+//! Answers that need no engine.
+
+pub(crate) mod health;
+pub(crate) mod models;

@@ -1,0 +1,252 @@
+//! A stream passed on as it comes: each piece an engine sends leaves in the same turn, but for the usage event that we asked
+//! for and the client did not.
+
+use std::future::ready;
+use std::rc::Rc;
+use std::time::Duration;
+
+use llmgw_http::chunk_buf::ChunkBuf;
+use llmgw_http::client::{Piece, Upstream};
+use llmgw_http::error::BodyError;
+use llmgw_http::head::ResponseHead;
+use llmgw_http::server::{BodyLength, ServerConn};
+use llmgw_kit::clock::Mono;
+use llmgw_openai::error::ErrorBody;
+use llmgw_openai::sse;
+use llmgw_openai::tap::{StreamTap, Withhold};
+use llmgw_runtime::tcp::Tcp;
+use llmgw_runtime::timer::timeout;
+use llmgw_runtime::{Either, race};
+
+use crate::core::Core;
+use crate::error::{ApiError, Reason};
+use crate::finish::Finish;
+use crate::respond::{self, Served};
+
+/// An engine's answer whose head has arrived.
+pub(crate) struct Answer<'a> {
+    pub(crate) head: &'a ResponseHead,
+    pub(crate) served: &'a Served<'a>,
+    /// Time from the request's body to its sending.
+    pub(crate) overhead: Duration,
+    /// When the head arrived.
+    pub(crate) arrived: Mono,
+}
+
+impl Answer<'_> {
+    /// What this gateway added so far, in microseconds; counted once, when the head is written.
+    pub(crate) fn overhead_us(&self, finish: &mut Finish) -> u64 {
+        let total = self.overhead + Mono::now().since(self.arrived);
+        let micros = u64::try_from(total.as_micros()).unwrap_or(u64::MAX);
+        finish.overhead(micros);
+        micros
+    }
+}
+
+/// Why a wait for an engine's next piece ended without one.
+pub(crate) enum Broken {
+    /// The client left; nobody is there to be told.
+    ClientGone,
+    /// The engine failed, or a time limit was reached.
+    Engine(Reason, String),
+}
+
+/// Waits for the next piece of an answer, no longer than `limit`, and for the client no longer than it stays.
+pub(crate) async fn next_piece(
+    conn: &mut ServerConn<Tcp>,
+    upstream: &mut Upstream<Tcp>,
+    buf: ChunkBuf,
+    limit: (Duration, Reason),
+) -> Result<Piece, Broken> {
+    let (time, reason) = limit;
+    match race(timeout(time, upstream.next_piece(buf)), conn.reader.gone()).await {
+        Either::Left(Ok(Ok(piece))) => Ok(piece),
+        Either::Left(Ok(Err(error))) => Err(Broken::Engine(reason_of(error), error.to_string())),
+        Either::Left(Err(_)) => Err(Broken::Engine(reason, format!("{} after {time:?}", reason.code()))),
+        Either::Right(()) => Err(Broken::ClientGone),
+    }
+}
+
+fn reason_of(error: BodyError) -> Reason {
+    match error {
+        BodyError::Malformed(_) => Reason::EngineMalformed,
+        BodyError::Truncated | BodyError::Io(_) => Reason::EngineClosed,
+    }
+}
+
+/// The time one more piece may take, and which limit that is.
+pub(crate) fn piece_limit(core: &Core, deadline: Mono, is_first: bool) -> (Duration, Reason) {
+    let timeouts = &core.settings.timeouts;
+    let (step, reason) = if is_first {
+        (timeouts.first_token, Reason::FirstTokenTimeout)
+    } else {
+        (timeouts.between_events, Reason::BetweenEventsTimeout)
+    };
+    let left = deadline.since(Mono::now());
+    if left < step { (left, Reason::TotalTimeout) } else { (step, reason) }
+}
+
+/// Passes a stream of events on to its end.
+///
+/// Errors: the engine failed before anything was sent to the client.
+pub(crate) async fn stream(
+    core: &Rc<Core>,
+    conn: &mut ServerConn<Tcp>,
+    mut upstream: Upstream<Tcp>,
+    answer: &Answer<'_>,
+    withhold: Withhold,
+    deadline: Mono,
+    finish: &mut Finish,
+) -> Result<(), ApiError> {
+    finish.stream();
+    let mut relay = Relay { tap: StreamTap::new(withhold), held: Vec::new(), ending: [0; 4] };
+    // What came together with the head leaves together with the head; else the head leaves at once.
+    let first = match race(upstream.next_piece(ChunkBuf::new()), ready(())).await {
+        Either::Left(Ok(piece)) => Some(piece),
+        Either::Left(Err(error)) => {
+            return Err(ApiError::new(reason_of(error), format!("replica {}: {error}", answer.served.replica)));
+        }
+        Either::Right(()) => None,
+    };
+    let status = answer.head.status();
+    let overhead_us = answer.overhead_us(finish);
+    let mut draft = respond::engine_draft(conn, status, answer.head, answer.served, overhead_us, finish);
+    respond::add_stream_headers(&mut draft, answer.head);
+    finish.answer(status);
+    let (mut buf, mut is_last) = match first {
+        Some(piece) => (relay.pass(piece.buf, finish), piece.is_last),
+        None => (ChunkBuf::new(), false),
+    };
+    finish.sent(buf.len());
+    let (started, empty) = conn.writer.start_with(draft, BodyLength::Unknown, buf).await;
+    buf = empty;
+    if started.is_err() {
+        return Ok(());
+    }
+    while !is_last {
+        let limit = piece_limit(core, deadline, !relay.tap.learned().has_first_token());
+        match next_piece(conn, &mut upstream, buf, limit).await {
+            Ok(piece) => {
+                is_last = piece.is_last;
+                buf = relay.pass(piece.buf, finish);
+            }
+            Err(Broken::ClientGone) => {
+                relay.report(finish);
+                return Ok(());
+            }
+            Err(Broken::Engine(reason, why)) => {
+                relay.report(finish);
+                break_off(core, conn, answer.served, &relay, reason, &why, finish).await;
+                return Ok(());
+            }
+        }
+        finish.sent(buf.len());
+        if buf.is_empty() {
+            continue;
+        }
+        match race(conn.writer.chunk(buf), conn.reader.gone()).await {
+            Either::Left((Ok(()), empty)) => buf = empty,
+            Either::Left((Err(_), _)) | Either::Right(()) => {
+                relay.report(finish);
+                return Ok(());
+            }
+        }
+    }
+    buf = relay.end(buf, finish);
+    relay.report(finish);
+    let learned = relay.tap.learned();
+    if !learned.is_done && !learned.has_error {
+        let why = "the stream ended without its end marker";
+        break_off(core, conn, answer.served, &relay, Reason::EngineClosed, why, finish).await;
+        return Ok(());
+    }
+    if learned.has_error {
+        finish.fail("engine_error");
+        core.cells.broken_streams.increment();
+    }
+    upstream.release(Mono::now());
+    let _ = conn.writer.finish_with(buf).await;
+    Ok(())
+}
+
+/// Tells the client within the stream that it broke, and ends the connection without the stream's proper end.
+async fn break_off(
+    core: &Core,
+    conn: &mut ServerConn<Tcp>,
+    served: &Served<'_>,
+    relay: &Relay,
+    reason: Reason,
+    why: &str,
+    finish: &mut Finish,
+) {
+    finish.fail(reason.code());
+    core.cells.broken_streams.increment();
+    let mut event = Vec::new();
+    if !relay.is_between_events() {
+        event.extend_from_slice(b"\n\n");
+    }
+    let message = format!("replica {}: {why}", served.replica);
+    let error = ErrorBody { message: &message, kind: reason.kind(), param: None, code: Some(reason.code()) };
+    sse::error_event(&mut event, &error);
+    let mut buf = ChunkBuf::new();
+    buf.extend(&event);
+    let _ = race(conn.writer.chunk(buf), conn.reader.gone()).await;
+    conn.writer.abort();
+}
+
+/// What is kept of a stream while it passes.
+struct Relay {
+    tap: StreamTap,
+    held: Vec<u8>,
+    /// The last bytes that were passed on.
+    ending: [u8; 4],
+}
+
+impl Relay {
+    /// What of a piece goes to the client now.
+    fn pass(&mut self, mut buf: ChunkBuf, finish: &mut Finish) -> ChunkBuf {
+        let range = self.tap.feed(buf.payload(), &mut self.held);
+        if self.held.is_empty() {
+            buf.truncate(range.end);
+            buf.remove(0..range.start);
+        } else {
+            self.held.extend_from_slice(buf.payload().get(range).unwrap_or_default());
+            buf.clear();
+            buf.extend(&self.held);
+        }
+        if self.tap.learned().has_first_token() {
+            finish.first_token_now();
+        }
+        self.note(&buf);
+        buf
+    }
+
+    /// What was held back and goes out with the end.
+    fn end(&mut self, mut buf: ChunkBuf, finish: &mut Finish) -> ChunkBuf {
+        self.tap.end(&mut self.held);
+        buf.clear();
+        buf.extend(&self.held);
+        finish.sent(buf.len());
+        self.note(&buf);
+        buf
+    }
+
+    fn note(&mut self, buf: &ChunkBuf) {
+        for &byte in buf.payload().iter().rev().take(4).rev() {
+            self.ending.rotate_left(1);
+            self.ending[3] = byte;
+        }
+    }
+
+    fn is_between_events(&self) -> bool {
+        self.ending == [0; 4]
+            || self.ending.ends_with(b"\n\n")
+            || self.ending == *b"\r\n\r\n"
+            || self.ending.ends_with(b"\r\r")
+    }
+
+    fn report(&self, finish: &mut Finish) {
+        let learned = self.tap.learned();
+        finish.usage(learned.usage(), learned.absurd_count);
+    }
+}

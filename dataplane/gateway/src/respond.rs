@@ -1,0 +1,139 @@
+//! Heads and bodies of our own answers, and the headers we add to engines' ones.
+
+use std::fmt::Write as _;
+
+use llmgw_http::draft::ResponseDraft;
+use llmgw_http::head::ResponseHead;
+use llmgw_http::server::ServerConn;
+use llmgw_openai::error::ErrorBody;
+use llmgw_runtime::tcp::Tcp;
+
+use crate::error::ApiError;
+use crate::finish::Finish;
+use crate::forward;
+
+/// Who answered, for the headers.
+pub(crate) struct Served<'a> {
+    pub(crate) replica: &'a str,
+    pub(crate) pool: &'a str,
+    pub(crate) model: &'a str,
+}
+
+/// Sends an error in OpenAI's shape. A client that is gone by then is nobody's trouble.
+pub(crate) async fn error(conn: &mut ServerConn<Tcp>, error: &ApiError, finish: &mut Finish) {
+    let reason = error.reason;
+    let mut body = Vec::with_capacity(160 + error.message.len());
+    ErrorBody { message: &error.message, kind: reason.kind(), param: error.param, code: Some(reason.code()) }
+        .write(&mut body);
+    finish.fail(reason.code());
+    let mut draft = own_draft(conn, reason.status(), finish);
+    if let Some(seconds) = reason.retry_after() {
+        draft.header("retry-after", seconds.to_string());
+    }
+    send(conn, draft, body, reason.status(), finish).await;
+}
+
+/// Sends a 405 with what the path allows.
+pub(crate) async fn wrong_method(conn: &mut ServerConn<Tcp>, allow: &'static str, finish: &mut Finish) {
+    let reason = crate::error::Reason::MethodNotAllowed;
+    let mut body = Vec::new();
+    let message = format!("this path takes {allow} only");
+    ErrorBody { message: &message, kind: reason.kind(), param: None, code: Some(reason.code()) }.write(&mut body);
+    finish.fail(reason.code());
+    let mut draft = own_draft(conn, reason.status(), finish);
+    draft.header("allow", allow);
+    send(conn, draft, body, reason.status(), finish).await;
+}
+
+/// Sends a JSON answer of ours.
+pub(crate) async fn json(conn: &mut ServerConn<Tcp>, status: u16, body: Vec<u8>, finish: &mut Finish) {
+    let draft = own_draft(conn, status, finish);
+    send(conn, draft, body, status, finish).await;
+}
+
+async fn send(conn: &mut ServerConn<Tcp>, draft: ResponseDraft, body: Vec<u8>, status: u16, finish: &mut Finish) {
+    let bytes = body.len();
+    if conn.writer.send(draft, body).await.is_ok() {
+        finish.answer(status);
+        finish.sent(bytes);
+    }
+}
+
+fn own_draft(conn: &mut ServerConn<Tcp>, status: u16, finish: &Finish) -> ResponseDraft {
+    let mut draft = conn.writer.draft(status);
+    draft.header("server", "llmgw").header("content-type", "application/json");
+    draft.header("x-request-id", finish.id().text().as_str());
+    draft
+}
+
+/// Begins the head of an engine's answer: its own headers, then ours.
+pub(crate) fn engine_draft(
+    conn: &mut ServerConn<Tcp>,
+    status: u16,
+    answer: &ResponseHead,
+    served: &Served<'_>,
+    overhead_us: u64,
+    finish: &Finish,
+) -> ResponseDraft {
+    let mut draft = conn.writer.draft(status);
+    forward::to_client(answer, &mut draft);
+    add_ours(&mut draft, served, overhead_us, finish);
+    draft
+}
+
+/// Begins the head of an answer whose body we wrote in an engine's place.
+pub(crate) fn rewritten_draft(
+    conn: &mut ServerConn<Tcp>,
+    status: u16,
+    served: &Served<'_>,
+    overhead_us: u64,
+    finish: &Finish,
+) -> ResponseDraft {
+    let mut draft = conn.writer.draft(status);
+    draft.header("server", "llmgw").header("content-type", "application/json");
+    add_ours(&mut draft, served, overhead_us, finish);
+    draft
+}
+
+fn add_ours(draft: &mut ResponseDraft, served: &Served<'_>, overhead_us: u64, finish: &Finish) {
+    draft.header("x-request-id", finish.id().text().as_str());
+    draft.header("x-llmgw-replica", served.replica);
+    draft.header("x-llmgw-pool", served.pool);
+    draft.header("x-llmgw-served-model", served.model);
+    let mut digits = Digits::default();
+    // Room for every u64.
+    let _ = write!(digits, "{overhead_us}");
+    draft.header("x-llmgw-overhead-us", digits.as_bytes());
+}
+
+/// What makes proxies in front pass a stream on as it comes, where the engine did not say it.
+pub(crate) fn add_stream_headers(draft: &mut ResponseDraft, answer: &ResponseHead) {
+    if answer.header("cache-control").is_none() {
+        draft.header("cache-control", "no-cache");
+    }
+    if answer.header("x-accel-buffering").is_none() {
+        draft.header("x-accel-buffering", "no");
+    }
+}
+
+/// A number in text, on the stack.
+#[derive(Default)]
+struct Digits {
+    bytes: [u8; 20],
+    len: usize,
+}
+
+impl Digits {
+    fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
+    }
+}
+
+impl std::fmt::Write for Digits {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        let room = self.bytes.get_mut(self.len..self.len + text.len()).ok_or(std::fmt::Error)?;
+        room.copy_from_slice(text.as_bytes());
+        self.len += text.len();
+        Ok(())
+    }
+}

@@ -1,0 +1,219 @@
+//! Answers that are no event streams: passed on with their length, read for their usage; errors brought into one shape.
+
+use std::rc::Rc;
+
+use llmgw_http::body::Framing;
+use llmgw_http::chunk_buf::ChunkBuf;
+use llmgw_http::client::{Piece, Upstream};
+use llmgw_http::server::{BodyLength, ServerConn};
+use llmgw_kit::clock::Mono;
+use llmgw_openai::error::{Wrapping, wrap};
+use llmgw_openai::usage::{Reading, of_body};
+use llmgw_runtime::tcp::Tcp;
+use llmgw_runtime::{Either, race};
+
+use crate::core::Core;
+use crate::error::{ApiError, Reason};
+use crate::finish::Finish;
+use crate::relay::{Answer, Broken, next_piece, piece_limit};
+use crate::respond;
+
+/// How much of an engine's error is read; what lies beyond is not passed on.
+pub(crate) const ERROR_BYTES_MAX: usize = 1024 * 1024;
+/// How much of an answer's end is kept to find its usage in.
+const TAIL_BYTES: usize = 32 * 1024;
+
+/// Reads an answer's body up to a bound. A body that breaks off counts as far as it came.
+pub(crate) async fn collect(upstream: &mut Upstream<Tcp>, max_bytes: usize) -> Vec<u8> {
+    let mut body = Vec::new();
+    let mut buf = ChunkBuf::new();
+    while let Ok(Piece { buf: piece, is_last }) = upstream.next_piece(buf).await {
+        let room = max_bytes - body.len();
+        body.extend_from_slice(piece.payload().get(..piece.len().min(room)).unwrap_or_default());
+        if is_last || body.len() == max_bytes {
+            break;
+        }
+        buf = piece;
+    }
+    body
+}
+
+/// Sends an engine's refusal on: unchanged where it has the shape clients know, else in that shape.
+///
+/// Errors: answers that say something about us rather than about the request: a refused key, a redirect.
+pub(crate) async fn send_error(
+    conn: &mut ServerConn<Tcp>,
+    answer: &Answer<'_>,
+    body: &[u8],
+    finish: &mut Finish,
+) -> Result<(), ApiError> {
+    let (status, replica) = (answer.head.status(), answer.served.replica);
+    match status {
+        // The client would doubt its own key.
+        401 | 403 => {
+            let message = format!("replica {replica} refused this gateway's key with status {status}");
+            return Err(ApiError::new(Reason::EngineAuth, message));
+        }
+        300..=399 => {
+            let message = format!("replica {replica} answered with a redirect ({status}), which is not followed");
+            return Err(ApiError::new(Reason::EngineRedirect, message));
+        }
+        _ => {}
+    }
+    let overhead_us = answer.overhead_us(finish);
+    let mut wrapped = Vec::new();
+    let (draft, body) = match wrap(body, status, &mut wrapped) {
+        Wrapping::Unneeded => {
+            (respond::engine_draft(conn, status, answer.head, answer.served, overhead_us, finish), body.to_vec())
+        }
+        Wrapping::Written => {
+            let mut draft = respond::rewritten_draft(conn, status, answer.served, overhead_us, finish);
+            if let Some(seconds) = answer.head.header("retry-after") {
+                draft.header("retry-after", seconds);
+            }
+            (draft, wrapped)
+        }
+    };
+    finish.fail("engine_error");
+    let bytes = body.len();
+    if conn.writer.send(draft, body).await.is_ok() {
+        finish.answer(status);
+        finish.sent(bytes);
+    }
+    Ok(())
+}
+
+/// Passes an answer on to its end.
+///
+/// Errors: the engine failed before anything was sent to the client.
+pub(crate) async fn relay(
+    core: &Rc<Core>,
+    conn: &mut ServerConn<Tcp>,
+    mut upstream: Upstream<Tcp>,
+    answer: &Answer<'_>,
+    deadline: Mono,
+    finish: &mut Finish,
+) -> Result<(), ApiError> {
+    let limit = piece_limit(core, deadline, true);
+    let Piece { mut buf, mut is_last } = match next_piece(conn, &mut upstream, ChunkBuf::new(), limit).await {
+        Ok(piece) => piece,
+        Err(Broken::ClientGone) => return Ok(()),
+        Err(Broken::Engine(reason, why)) => {
+            return Err(ApiError::new(reason, format!("replica {}: {why}", answer.served.replica)));
+        }
+    };
+    let length = match answer.head.framing() {
+        Framing::Length(bytes) => BodyLength::Known(bytes),
+        _ if is_last => BodyLength::Known(buf.len() as u64),
+        _ => BodyLength::Unknown,
+    };
+    let mut tail = Tail::default();
+    tail.add(buf.payload());
+    let status = answer.head.status();
+    let overhead_us = answer.overhead_us(finish);
+    let draft = respond::engine_draft(conn, status, answer.head, answer.served, overhead_us, finish);
+    finish.answer(status);
+    finish.sent(buf.len());
+    if is_last {
+        // The common case: the usage is known and the connection free before the answer leaves.
+        read_usage(&tail, answer, finish);
+        upstream.release(Mono::now());
+        if conn.writer.start_with(draft, length, buf).await.0.is_ok() {
+            let _ = conn.writer.finish().await;
+        }
+        return Ok(());
+    }
+    match race(conn.writer.start_with(draft, length, buf), conn.reader.gone()).await {
+        Either::Left((Ok(()), empty)) => buf = empty,
+        Either::Left((Err(_), _)) | Either::Right(()) => return Ok(()),
+    }
+    while !is_last {
+        let limit = piece_limit(core, deadline, false);
+        match next_piece(conn, &mut upstream, buf, limit).await {
+            Ok(piece) => (buf, is_last) = (piece.buf, piece.is_last),
+            Err(Broken::ClientGone) => return Ok(()),
+            Err(Broken::Engine(reason, _)) => {
+                // A part was sent: only the missing end can tell the client.
+                finish.fail(reason.code());
+                conn.writer.abort();
+                return Ok(());
+            }
+        }
+        tail.add(buf.payload());
+        finish.sent(buf.len());
+        match race(conn.writer.chunk(buf), conn.reader.gone()).await {
+            Either::Left((Ok(()), empty)) => buf = empty,
+            Either::Left((Err(_), _)) | Either::Right(()) => return Ok(()),
+        }
+    }
+    read_usage(&tail, answer, finish);
+    upstream.release(Mono::now());
+    let _ = conn.writer.finish().await;
+    Ok(())
+}
+
+fn read_usage(tail: &Tail, answer: &Answer<'_>, finish: &mut Finish) {
+    // An engine that compresses although it was asked not to is passed on as it is; its usage cannot be read.
+    let is_plain = answer.head.header("content-encoding").is_none_or(|coding| coding.eq_ignore_ascii_case(b"identity"));
+    let reading = if is_plain { tail.usage() } else { Reading::default() };
+    finish.usage(reading.usage, reading.absurd_count);
+}
+
+/// The end of an answer, as much as usage is looked for in.
+#[derive(Default)]
+struct Tail {
+    bytes: Vec<u8>,
+    is_cut: bool,
+}
+
+impl Tail {
+    fn add(&mut self, payload: &[u8]) {
+        if payload.len() >= TAIL_BYTES {
+            self.is_cut |= !self.bytes.is_empty() || payload.len() > TAIL_BYTES;
+            self.bytes.clear();
+            self.bytes.extend_from_slice(payload.get(payload.len() - TAIL_BYTES..).unwrap_or_default());
+            return;
+        }
+        let over = (self.bytes.len() + payload.len()).saturating_sub(TAIL_BYTES);
+        if over > 0 {
+            self.is_cut = true;
+            self.bytes.drain(..over);
+        }
+        self.bytes.extend_from_slice(payload);
+    }
+
+    /// Usage of the whole answer, or of one whose front is gone: then it is looked for in the last field of that name.
+    fn usage(&self) -> Reading {
+        if !self.is_cut {
+            return of_body(&self.bytes);
+        }
+        match memchr::memmem::rfind(&self.bytes, b"\"usage\"") {
+            Some(at) => of_body(&[b"{", self.bytes.get(at..).unwrap_or_default()].concat()),
+            None => Reading::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn usage_is_found_at_the_end_of_an_answer_of_any_length_and_cut() {
+        let usage = r#""usage":{"prompt_tokens":7,"completion_tokens":2,"total_tokens":9},"extra":{"a":[1]}}"#;
+        for filler in [0, 10, TAIL_BYTES - 200, TAIL_BYTES, 3 * TAIL_BYTES + 1] {
+            let body = format!("{{\"data\":\"{}\",{usage}", "x".repeat(filler));
+            for step in [1usize << 20, 1000, 33] {
+                let mut tail = Tail::default();
+                body.as_bytes().chunks(step).for_each(|piece| tail.add(piece));
+                let reading = tail.usage();
+                assert_eq!((reading.usage.prompt, reading.usage.completion), (Some(7), Some(2)), "{filler} {step}");
+                assert_eq!(reading.absurd_count, 0);
+                assert!(tail.bytes.len() <= TAIL_BYTES);
+            }
+        }
+        let mut tail = Tail::default();
+        tail.add(br#"{"data":[1,2,3]}"#);
+        assert!(tail.usage().usage.is_empty());
+    }
+}
