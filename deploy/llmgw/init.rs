@@ -1,0 +1,442 @@
+//! `llmgw init URL…`: asks each engine what it is and serves, and writes a commented `server.yaml`.
+//!
+//! Called by `main`. Says what it found on standard error, one line an engine; writes nothing unless every engine answered,
+//! and never over a file that is there unless told to. What it writes is loaded once before it is put down, so that a file
+//! it made can be served.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use llmgw_config::url::EngineUrl;
+use llmgw_kit::secret::Secret;
+use llmgw_types::endpoint::EngineKind;
+
+use crate::probe::{self, Findings, KeyVerdict, ListedModel, Question, printable};
+
+/// Write a first server.yaml from engines that are running
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct Args {
+    /// Roots of the engines, for example http://10.0.0.11:8000
+    #[arg(required = true, value_name = "URL")]
+    urls: Vec<String>,
+    /// Where the file is written
+    #[arg(long, value_name = "FILE", default_value = "server.yaml")]
+    output: PathBuf,
+    /// Replace the file if it is there
+    #[arg(long)]
+    force: bool,
+    /// The environment variable that holds the engines' key, where they want one
+    #[arg(long, value_name = "NAME")]
+    api_key_env: Option<String>,
+}
+
+/// Exit code for a call that cannot be understood.
+const USAGE: u8 = 64;
+
+/// Runs the command; says what it finds, and what is wrong, on standard error.
+pub(crate) fn run(args: &Args) -> ExitCode {
+    let key = args.api_key_env.as_ref().map(|name| std::env::var(name).unwrap_or_default());
+    match init(args, key.as_deref(), &mut io::stderr().lock()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Usage) => ExitCode::from(USAGE),
+        Err(Failure::Start) => ExitCode::FAILURE,
+    }
+}
+
+/// What was wrong has been said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Failure {
+    Usage,
+    Start,
+}
+
+/// Nobody may be reading standard error, and that is no reason to stop.
+fn say(log: &mut impl Write, line: &str) {
+    let _ = writeln!(log, "{line}");
+}
+
+fn init(args: &Args, key: Option<&str>, log: &mut impl Write) -> Result<(), Failure> {
+    let urls = roots(&args.urls, log)?;
+    let name = args.output.display();
+    if args.output.exists() && !args.force {
+        say(log, &format!("{name} is there already; --force replaces it, --output FILE writes another"));
+        return Err(Failure::Start);
+    }
+    if let (Some(variable), Some("")) = (&args.api_key_env, key) {
+        say(log, &format!("variable {variable} is not set; it should hold the engines' key"));
+        return Err(Failure::Start);
+    }
+    let secret = key.map(Secret::new);
+    let ask = |url| Question { url, api_key: secret.as_ref(), health_path: "/health", metrics_path: Some("/metrics") };
+    let questions: Vec<Question<'_>> = urls.iter().map(ask).collect();
+    let mut engines = Vec::new();
+    for (url, answer) in urls.iter().zip(probe::probe_all(&questions)) {
+        match answer.and_then(|found| Engine::new(url, found, engines.len() + 1)) {
+            Ok(engine) => {
+                say(log, &format!("{url}: {}", engine.summary()));
+                engines.push(engine);
+            }
+            Err(reason) => say(log, &format!("{url}: {reason}")),
+        }
+    }
+    if engines.len() < urls.len() {
+        say(log, "nothing is written; start the engines that are missing, or leave them out");
+        return Err(Failure::Start);
+    }
+    let text = file(&engines, args);
+    let env = args.api_key_env.clone().zip(key.map(str::to_owned));
+    if let Err(error) = llmgw_config::from_text(&name.to_string(), &text, env) {
+        say(log, &format!("what the engines say makes no configuration; nothing is written:\n{error}"));
+        return Err(Failure::Start);
+    }
+    put(&args.output, args.force, &text).map_err(|error| {
+        say(log, &format!("{name} cannot be written: {error}"));
+        Failure::Start
+    })?;
+    say(log, &format!("wrote {name}; next: llmgw server --config {name} --check --probe"));
+    Ok(())
+}
+
+/// The URLs as roots, each once.
+fn roots(texts: &[String], log: &mut impl Write) -> Result<Vec<EngineUrl>, Failure> {
+    let mut urls: Vec<EngineUrl> = Vec::new();
+    let mut is_understood = true;
+    for text in texts {
+        let root = text.trim_end_matches('/').strip_suffix("/v1").unwrap_or(text);
+        match EngineUrl::parse(root) {
+            Ok(url) if url.scheme.word() != "http" => {
+                say(log, &format!("{url}: {} engines are not available in this version; use http", url.scheme.word()));
+                is_understood = false;
+            }
+            Ok(url) if urls.contains(&url) => say(log, &format!("{url} is named twice; once is enough")),
+            Ok(url) => {
+                if root.len() < text.len() {
+                    say(log, &format!("{text}: engines are named by their root; {url} is used"));
+                }
+                urls.push(url);
+            }
+            Err(message) => {
+                say(log, &message);
+                is_understood = false;
+            }
+        }
+    }
+    if is_understood { Ok(urls) } else { Err(Failure::Usage) }
+}
+
+/// One engine, as the file will name it.
+struct Engine {
+    name: String,
+    url: EngineUrl,
+    kind: EngineKind,
+    is_kind_told: bool,
+    version: Option<String>,
+    models: Vec<(String, String)>,
+    no_metrics: Option<String>,
+    not_ready: Option<String>,
+}
+
+impl Engine {
+    fn new(url: &EngineUrl, found: Findings, number: usize) -> Result<Self, String> {
+        match found.key {
+            KeyVerdict::Missing(status) => {
+                return Err(format!("it wants a key ({status}); put it into a variable and add --api-key-env NAME"));
+            }
+            KeyVerdict::Refused(status) => return Err(format!("it refuses the key ({status})")),
+            KeyVerdict::NoneNeeded | KeyVerdict::Accepted => {}
+        }
+        let models = match found.models {
+            Ok(models) => public_names(&models),
+            Err(reason) => {
+                let state = found.ready.err().map_or(String::new(), |reason| format!(" ({reason})"));
+                return Err(format!("it does not say what it serves: {reason}{state}"));
+            }
+        };
+        let kind = found.kind.unwrap_or(EngineKind::Vllm);
+        Ok(Self {
+            name: format!("{kind}-{number}"),
+            url: url.clone(),
+            kind,
+            is_kind_told: found.kind.is_some(),
+            version: found.version,
+            models,
+            no_metrics: found.metrics.and_then(Result::err),
+            not_ready: found.ready.err(),
+        })
+    }
+
+    fn title(&self) -> String {
+        match (self.is_kind_told, &self.version) {
+            (false, _) => "an engine of unknown kind, taken for vllm".to_owned(),
+            (true, Some(version)) => format!("{} {version}", self.kind),
+            (true, None) => self.kind.to_string(),
+        }
+    }
+
+    fn summary(&self) -> String {
+        let models: Vec<&str> = self.models.iter().map(|(name, _)| name.as_str()).collect();
+        let mut summary = format!("{}, serves {}", self.title(), models.join(", "));
+        if let Some(reason) = &self.not_ready {
+            summary += &format!("; not ready yet: {reason}");
+        }
+        if let Some(reason) = &self.no_metrics {
+            summary += &format!("; no metrics: {reason}{}", self.metrics_hint());
+        }
+        summary
+    }
+
+    fn metrics_hint(&self) -> String {
+        let flag = llmgw_engines::kind::engine(self.kind).metrics_flag;
+        flag.map_or(String::new(), |flag| format!("; start it with {flag} for better placing"))
+    }
+
+    fn render(&self, api_key_env: Option<&str>) -> String {
+        let mut text = format!("  # {}\n", printable(&self.title()));
+        let mut line = |key: &str, value: &str| text.push_str(&format!("    {key}: {value}\n"));
+        line("name", &quoted(&self.name));
+        line("url", &quoted(&self.url.to_string()));
+        line("engine", self.kind.name());
+        match self.models.as_slice() {
+            [(name, served_as)] => {
+                line("model", &quoted(name));
+                if name != served_as {
+                    line("served_as", &quoted(served_as));
+                }
+            }
+            several => {
+                text.push_str("    models:\n");
+                for (name, served_as) in several {
+                    let served_as = match name == served_as {
+                        true => String::new(),
+                        false => format!(", served_as: {}", quoted(served_as)),
+                    };
+                    text.push_str(&format!("      - {{ name: {}{served_as} }}\n", quoted(name)));
+                }
+            }
+        }
+        if let Some(variable) = api_key_env {
+            text.push_str(&format!("    api_key_env: {}\n", quoted(variable)));
+        }
+        if self.no_metrics.is_some() {
+            text.push_str(&format!("    metrics_path: off  # it has none{}\n", self.metrics_hint()));
+        }
+        text.replacen("    name:", "  - name:", 1)
+    }
+}
+
+/// Public names for what an engine lists: its own, but paths of files become the files' names, and what no header can
+/// carry becomes what it can.
+fn public_names(models: &[ListedModel]) -> Vec<(String, String)> {
+    let mut names: Vec<(String, String)> = Vec::new();
+    for model in models {
+        let id = model.id.as_str();
+        let is_file = id.starts_with('/') || id.ends_with(".gguf");
+        let end = if is_file { id.rsplit('/').find(|part| !part.is_empty()).unwrap_or(id) } else { id };
+        let end = end.strip_suffix(".gguf").unwrap_or(end);
+        let name: String = end.chars().map(|c| if c.is_ascii_graphic() { c } else { '-' }).take(200).collect();
+        let is_taken = |name: &str| names.iter().any(|(other, _)| other == name);
+        let free = (2..).map(|nth| format!("{name}-{nth}")).find(|other| !is_taken(other));
+        let name = if is_taken(&name) { free.unwrap_or(name) } else { name };
+        names.push((name, id.to_owned()));
+    }
+    names
+}
+
+/// A text as YAML: plain where nothing in it could be read as anything else.
+fn quoted(text: &str) -> String {
+    let is_plain_byte = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b'/');
+    let is_word = text.starts_with(|c: char| c.is_ascii_alphabetic()) && text.bytes().all(is_plain_byte);
+    let is_reserved =
+        matches!(text.to_ascii_lowercase().as_str(), "null" | "true" | "false" | "yes" | "no" | "on" | "off");
+    if (is_word || EngineUrl::parse(text).is_ok_and(|url| !url.host.contains(':'))) && !is_reserved {
+        return text.to_owned();
+    }
+    // A JSON text is a YAML text.
+    serde_json::Value::from(text).to_string()
+}
+
+fn file(engines: &[Engine], args: &Args) -> String {
+    let output = args.output.display().to_string();
+    let mut text = format!(
+        "# Written by llmgw init. Every other key has a default: see docs/reference/config.md.\n\
+         #   llmgw server --config {output} --check --probe    asks the engines again\n\
+         #   llmgw server --config {output}                    serves\n\n\
+         listen: \":8080\"                  # where clients connect\n\
+         admin_listen: \"127.0.0.1:9090\"   # /metrics, /healthz, /readyz\n\n\
+         endpoints:\n",
+        output = printable(&output),
+    );
+    for engine in engines {
+        text += &engine.render(args.api_key_env.as_deref());
+    }
+    text
+}
+
+/// Puts the file down whole, or not at all.
+fn put(path: &Path, may_replace: bool, text: &str) -> io::Result<()> {
+    if !may_replace {
+        return OpenOptions::new().write(true).create_new(true).open(path)?.write_all(text.as_bytes());
+    }
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(format!(".{}.new", std::process::id()));
+    let beside = PathBuf::from(beside);
+    let written = fs::write(&beside, text).and_then(|()| fs::rename(&beside, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&beside);
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::tests::{LLAMACPP_METRICS, LLAMACPP_MODELS, VLLM_METRICS, engine, nobody};
+
+    struct Folder(tempfile::TempDir);
+
+    impl Folder {
+        fn new() -> Self {
+            Self(tempfile::tempdir().expect("a folder"))
+        }
+
+        fn args(&self, urls: &[String]) -> Args {
+            Args { urls: urls.to_vec(), output: self.0.path().join("server.yaml"), force: false, api_key_env: None }
+        }
+    }
+
+    /// What is said, with the outcome; ports and folders put out of the way.
+    fn said(args: &Args, key: Option<&str>) -> (String, Result<(), Failure>) {
+        let mut log = Vec::new();
+        let outcome = init(args, key, &mut log);
+        let mut said = String::from_utf8(log).expect("text").replace(&args.output.display().to_string(), "FILE");
+        for (at, text) in args.urls.iter().enumerate() {
+            let root = text.trim_end_matches('/').trim_end_matches("/v1");
+            said = said.replace(root, &format!("URL{at}"));
+        }
+        (said, outcome)
+    }
+
+    fn vllm() -> EngineUrl {
+        engine(&[
+            ("/health", 200, ""),
+            ("/v1/models", 200, r#"{"data":[{"id":"meta-llama/Llama-3.3-70B","owned_by":"vllm"},{"id":"no"}]}"#),
+            ("/metrics", 200, VLLM_METRICS),
+            ("/version", 200, r#"{"version":"0.32.0"}"#),
+        ])
+    }
+
+    #[test]
+    fn engines_are_asked_and_written_down() {
+        let llama = engine(&[
+            ("/health", 200, ""),
+            ("/v1/models", 200, LLAMACPP_MODELS),
+            ("/props", 200, r#"{"build_info":"b1"}"#),
+        ]);
+        let folder = Folder::new();
+        let urls = [format!("{}/v1", vllm()), llama.to_string(), format!("{llama}/")];
+        let args = folder.args(&urls);
+        let (said, outcome) = said(&args, None);
+        assert_eq!(
+            said,
+            "URL0/v1: engines are named by their root; URL0 is used\n\
+             URL1 is named twice; once is enough\n\
+             URL0: vllm 0.32.0, serves meta-llama/Llama-3.3-70B, no\n\
+             URL1: llamacpp b1, serves tiny; no metrics: /metrics answers 404; start it with --metrics for better placing\n\
+             wrote FILE; next: llmgw server --config FILE --check --probe\n"
+        );
+        assert_eq!(outcome, Ok(()));
+        let text = fs::read_to_string(&args.output).expect("the file");
+        let (_, endpoints) = text.split_once("endpoints:\n").expect("endpoints");
+        let root = |at: usize| urls[at].trim_end_matches("/v1").to_owned();
+        assert_eq!(
+            endpoints,
+            format!(
+                "  # vllm 0.32.0\n  - name: vllm-1\n    url: {}\n    engine: vllm\n    models:\n      \
+                 - {{ name: meta-llama/Llama-3.3-70B }}\n      - {{ name: \"no\" }}\n  \
+                 # llamacpp b1\n  - name: llamacpp-2\n    url: {}\n    engine: llamacpp\n    model: tiny\n    \
+                 metrics_path: off  # it has none; start it with --metrics for better placing\n",
+                root(0),
+                root(1)
+            )
+        );
+        let config = llmgw_config::from_text("server.yaml", &text, []).expect("it can be served");
+        assert_eq!(config.endpoints.len(), 2);
+    }
+
+    #[test]
+    fn a_file_that_is_there_stays_unless_it_may_be_replaced() {
+        let folder = Folder::new();
+        let mut args = folder.args(&[vllm().to_string()]);
+        fs::write(&args.output, "mine").expect("a file");
+        let (told, outcome) = said(&args, None);
+        assert_eq!(told, "FILE is there already; --force replaces it, --output FILE writes another\n");
+        assert_eq!(outcome, Err(Failure::Start));
+        assert_eq!(fs::read_to_string(&args.output).expect("the file"), "mine");
+        args.force = true;
+        assert_eq!(said(&args, None).1, Ok(()));
+        assert!(fs::read_to_string(&args.output).expect("the file").contains("vllm-1"));
+        assert_eq!(fs::read_dir(folder.0.path()).expect("the folder").count(), 1, "a file is left beside it");
+    }
+
+    #[test]
+    fn an_engine_that_cannot_be_reached_is_said_and_nothing_is_written() {
+        let folder = Folder::new();
+        let args = folder.args(&[vllm().to_string(), nobody().to_string()]);
+        let (said, outcome) = said(&args, None);
+        assert_eq!(
+            said,
+            "URL0: vllm 0.32.0, serves meta-llama/Llama-3.3-70B, no\n\
+             URL1: connection refused; is it running, and on this port?\n\
+             nothing is written; start the engines that are missing, or leave them out\n"
+        );
+        assert_eq!(outcome, Err(Failure::Start));
+        assert!(!args.output.exists());
+    }
+
+    #[test]
+    fn an_engine_with_a_key_is_asked_with_it_and_only_its_variable_is_written() {
+        let url =
+            engine(&[("/health", 200, ""), ("/v1/models", 401, LLAMACPP_MODELS), ("/metrics", 401, LLAMACPP_METRICS)]);
+        let folder = Folder::new();
+        let mut args = folder.args(&[url.to_string()]);
+        assert!(
+            said(&args, None)
+                .0
+                .contains("URL0: it wants a key (401); put it into a variable and add --api-key-env NAME")
+        );
+        args.api_key_env = Some("ENGINE_KEY".to_owned());
+        assert!(said(&args, Some("wrong")).0.contains("URL0: it refuses the key (401)"));
+        assert!(said(&args, Some("")).0.contains("variable ENGINE_KEY is not set"));
+        assert_eq!(said(&args, Some("right")).1, Ok(()));
+        let text = fs::read_to_string(&args.output).expect("the file");
+        assert!(
+            text.contains("    api_key_env: \"ENGINE_KEY\"\n") || text.contains("    api_key_env: ENGINE_KEY\n"),
+            "{text}"
+        );
+        assert!(!text.contains("right"), "the key is written down: {text}");
+    }
+
+    #[test]
+    fn what_is_no_url_is_a_usage_error() {
+        let folder = Folder::new();
+        let (said, outcome) = said(&folder.args(&["10.0.0.1:8000".to_owned(), "https://h".to_owned()]), None);
+        assert!(said.contains("has no scheme; write http://"), "{said}");
+        assert!(said.contains("https engines are not available in this version; use http"), "{said}");
+        assert_eq!(outcome, Err(Failure::Usage));
+    }
+
+    #[test]
+    fn public_names_are_what_a_client_would_write() {
+        let listed = |id: &str| ListedModel { id: id.to_owned(), aliases: Vec::new() };
+        let models = ["meta/Llama", "/models/tiny.gguf", "C:\\tiny model", "/other/tiny.gguf"].map(listed);
+        let names: Vec<String> = public_names(&models).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["meta/Llama", "tiny", "C:\\tiny-model", "tiny-2"]);
+        for (text, expected) in
+            [("a-b.c/d", "a-b.c/d"), ("3", "\"3\""), ("off", "\"off\""), ("a: b", "\"a: b\""), ("é\"", "\"é\\\"\"")]
+        {
+            assert_eq!(quoted(text), expected);
+        }
+    }
+}
