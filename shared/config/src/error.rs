@@ -54,12 +54,14 @@ impl ConfigError {
     }
 }
 
-/// `server.yaml:4:3`, or the name of a variable.
-pub(crate) fn write_place(f: &mut fmt::Formatter<'_>, file: &str, place: &Place) -> fmt::Result {
-    match place {
-        Place::At { line, column } => write!(f, "{file}:{line}:{column}"),
-        Place::Variable(name) => f.write_str(name),
-        Place::File | Place::Default => f.write_str(file),
+impl Place {
+    /// The place for people: `server.yaml:4:3`, or the name of a variable.
+    pub fn in_file(&self, file: &str) -> String {
+        match self {
+            Self::At { line, column } => format!("{file}:{line}:{column}"),
+            Self::Variable(name) => name.to_string(),
+            Self::File | Self::Default => file.to_owned(),
+        }
     }
 }
 
@@ -70,8 +72,7 @@ impl fmt::Display for ConfigError {
             if at > 0 {
                 f.write_str("\n")?;
             }
-            write_place(f, &self.file, &problem.place)?;
-            write!(f, ": {}", problem.message)?;
+            write!(f, "{}: {}", problem.place.in_file(&self.file), problem.message)?;
         }
         Ok(())
     }
