@@ -49,11 +49,18 @@ fn fuzz(name: &str, triple: &str, seconds: u64) -> Outcome {
     std::fs::create_dir_all(&corpus).map_err(|error| format!("{}: {error}", corpus.display()))?;
     let program = root().join("fuzz/target").join(triple).join("release").join(name);
     let mut command = Command::new(program);
-    command.current_dir(&corpus).arg(&corpus).args([
+    command.current_dir(&corpus).arg(&corpus);
+    // Whole messages to begin with: what a parser wants at the very start is rarely found by chance.
+    let seeds = root().join("fuzz/seeds").join(name);
+    if seeds.is_dir() {
+        command.arg(seeds);
+    }
+    command.args([
         format!("-max_total_time={seconds}"),
         "-timeout=10".into(),
         "-max_len=65536".into(),
         "-print_final_stats=1".into(),
+        "-verbosity=0".into(),
     ]);
     shell::run(&mut command)
 }
