@@ -106,8 +106,9 @@ fn probe(question: &Question<'_>) -> Result<Findings, String> {
             break;
         }
     }
-    if kind == Some(EngineKind::Vllm) && version.as_ref().is_some_and(|version| version.starts_with("sim-")) {
-        kind = Some(EngineKind::Sim);
+    if let Some(simulated) = version.as_deref().and_then(|version| version.strip_prefix("sim-")) {
+        kind = kind.filter(|kind| *kind != EngineKind::Vllm).or(Some(EngineKind::Sim));
+        version = Some(simulated.to_owned());
     }
     Ok(Findings {
         ready: health.good(question.health_path).map(|_| ()),
@@ -328,7 +329,8 @@ pub(crate) mod tests {
     #[test]
     fn a_simulated_engine_is_known_by_its_version() {
         let url = engine(&[("/metrics", 200, VLLM_METRICS), ("/version", 200, r#"{"version":"sim-0.1.0"}"#)]);
-        assert_eq!(ask(&url, None).expect("it answers").kind, Some(EngineKind::Sim));
+        let found = ask(&url, None).expect("it answers");
+        assert_eq!((found.kind, found.version.as_deref()), (Some(EngineKind::Sim), Some("0.1.0")));
     }
 
     #[test]
