@@ -24,7 +24,6 @@ const ANSWER_BYTES_MAX: usize = 512 * 1024 * 1024;
 pub(crate) struct Recorded {
     #[serde(default)]
     pub(crate) body_text: String,
-    pub(crate) received_at_ns: u64,
     pub(crate) client_closed_at_ns: Option<u64>,
     pub(crate) ended_at_ns: Option<u64>,
 }
