@@ -38,15 +38,10 @@ impl HeadScan {
     pub(crate) fn advance(&mut self, bytes: &[u8], limits: &HeadLimits) -> Result<Option<usize>, ScanError> {
         while let Some(found) = memchr::memchr(b'\n', bytes.get(self.next..).unwrap_or_default()) {
             let line_feed = self.next + found;
+            self.check_bounds(line_feed - self.line_start, line_feed < limits.bytes, limits)?;
             let line = bytes.get(self.line_start..line_feed).unwrap_or_default();
             let Some((b'\r', line)) = line.split_last() else { return Err(ScanError::BareLf) };
             (self.next, self.line_start) = (line_feed + 1, line_feed + 1);
-            if self.lines == 0 && line.len() > limits.first_line_bytes {
-                return Err(ScanError::FirstLineTooLong);
-            }
-            if self.next > limits.bytes {
-                return Err(ScanError::TooLong);
-            }
             if line.is_empty() {
                 return Ok(Some(self.next));
             }
@@ -56,10 +51,18 @@ impl HeadScan {
             }
         }
         self.next = bytes.len();
-        if self.lines == 0 && bytes.len() > limits.first_line_bytes + 1 {
-            return Err(ScanError::FirstLineTooLong);
+        self.check_bounds(bytes.len() - self.line_start, bytes.len() < limits.bytes, limits)?;
+        Ok(None)
+    }
+
+    /// Holds what there is of a line, its carriage return included, against the bounds. Comes before any look at the line,
+    /// so that a head breaks the same rule however its bytes are split.
+    fn check_bounds(&self, line_bytes: usize, has_room: bool, limits: &HeadLimits) -> Result<(), ScanError> {
+        match self.lines {
+            0 if !has_room || line_bytes > limits.first_line_bytes + 1 => Err(ScanError::FirstLineTooLong),
+            1.. if !has_room => Err(ScanError::TooLong),
+            _ => Ok(()),
         }
-        if bytes.len() >= limits.bytes { Err(ScanError::TooLong) } else { Ok(None) }
     }
 }
 
@@ -89,6 +92,11 @@ mod tests {
         check("\n", Err(ScanError::BareLf));
         check(&"a".repeat(20), Ok(None));
         check(&"a".repeat(22), Err(ScanError::FirstLineTooLong));
+        check(&format!("{}\nb", "a".repeat(21)), Err(ScanError::BareLf));
+        check(&format!("{}\nb", "a".repeat(22)), Err(ScanError::FirstLineTooLong));
+        check(&format!("{}\r\n\r\n", "a".repeat(20)), Ok(Some(24)));
+        check(&format!("a\r\n{}\n", "b".repeat(57)), Err(ScanError::TooLong));
+        check(&format!("a\r\n{}\n", "b".repeat(56)), Err(ScanError::BareLf));
         check(&format!("a\r\n{}", "b".repeat(56)), Ok(None));
         check(&format!("a\r\n{}", "b".repeat(57)), Err(ScanError::TooLong));
         check(&format!("a\r\n{}\r\n\r\n", "b".repeat(53)), Ok(Some(60)));
