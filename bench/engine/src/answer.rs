@@ -3,6 +3,7 @@
 //! Called by the connections, once a request has been read. Top to bottom it is the order in which faults win.
 
 use crate::api;
+use crate::config::Vocabulary;
 use crate::control;
 use crate::faults::{Faults, Framing, Reach, marker};
 use crate::reply::{Fields, Reply, Stop, Written};
@@ -48,6 +49,10 @@ pub(crate) async fn answer(request: &Request, reply: &mut Reply<'_, '_>) -> Writ
         reply.stall(Some(us)).await;
     }
     if !is_ready(reply) && (request.is_inference() || matches!(request.head.path(), "/health" | "/ping")) {
+        if reply.shared.lock().cfg.vocabulary == Vocabulary::Llamacpp {
+            let body = br#"{"error":{"message":"Loading model","type":"unavailable_error","code":503}}"#;
+            return reply.whole(503, "application/json", &[], body).await;
+        }
         return status(503, "The model is still loading.", reply).await;
     }
     if let Some(drawn) = draw(reply) {

@@ -12,8 +12,8 @@ use tokio::net::tcp::ReadHalf;
 
 use crate::answer::{self, Request};
 use crate::record::{Outcome, Received};
-use crate::reply::{Asked, Reply, Stop};
-use crate::shared::Shared;
+use crate::reply::{Asked, Reply, Stop, Written};
+use crate::shared::{Shared, UNRECORDED};
 use crate::wire::{BodyReader, Head};
 
 /// Bytes read ahead while a request is being answered; beyond, the client is no longer watched.
@@ -48,7 +48,8 @@ pub(crate) async fn serve(shared: Arc<Shared>, mut stream: TcpStream) {
     // Without it small writes wait for each other; a stream of tokens would come in bursts.
     let _ = stream.set_nodelay(true);
     let mut inbuf = Vec::new();
-    let mut idle_us = idle_limit_us(&shared);
+    // As uvicorn: the idle limit counts from the first reply on.
+    let mut idle_us = 0;
     loop {
         let Some(head) = next_head(&mut stream, &mut inbuf, idle_us).await else { return };
         let mut own_idle_us = None;
@@ -119,15 +120,11 @@ async fn exchange(
     connection: u64,
     idle_us: &mut Option<u64>,
 ) -> Next {
-    let mut seq = u64::MAX;
+    let mut seq = UNRECORDED;
     if !head.path().starts_with("/sim/") {
         seq = record_head(shared, &head, connection);
     }
-    let ended = |outcome| {
-        if seq != u64::MAX {
-            shared.record_end(seq, outcome);
-        }
-    };
+    let ended = |outcome| shared.record_end(seq, outcome, false);
     let (mut rd, mut wr) = stream.split();
     let request_id = head.header("x-request-id").map(str::to_owned);
     let request_id = if shared.lock().cfg.request_id_headers { request_id } else { None };
@@ -153,8 +150,7 @@ async fn exchange(
         Err(BodyError::Bad(status, cause)) => {
             reply.faults.connection_close = Some(true);
             let sent = reply.whole(status, "text/plain; charset=utf-8", &[], cause.as_bytes()).await;
-            ended(if sent.is_ok() { Outcome::Complete } else { Outcome::ClientClosed });
-            return Next::Close;
+            return finish(shared, &reply, sent);
         }
     };
     let request = Request { head, body: body.held, total: body.total };
@@ -164,20 +160,25 @@ async fn exchange(
         result = answer::answer(&request, &mut reply) => result,
     };
     *idle_us = reply.faults.idle_close_us;
-    match result {
-        Ok(()) => {
-            ended(Outcome::Complete);
-            if reply.keeps_alive() { Next::Another } else { Next::Close }
+    finish(shared, &reply, result)
+}
+
+/// Records how a reply ended and says what becomes of the connection.
+fn finish(shared: &Shared, reply: &Reply<'_, '_>, result: Written) -> Next {
+    let (is_recorded, is_written) = reply.has_ended();
+    let (outcome, next) = match result {
+        // The client may leave as soon as it has everything.
+        Ok(()) | Err(Stop::ClientGone) if is_written => {
+            (Outcome::Complete, if reply.keeps_alive() { Next::Another } else { Next::Close })
         }
-        Err(Stop::ClientGone) => {
-            ended(Outcome::ClientClosed);
-            Next::Close
-        }
-        Err(Stop::Cut) => {
-            ended(Outcome::Cut);
-            if reply.faults.reset == Some(true) { Next::Reset } else { Next::Close }
-        }
+        Ok(()) => (Outcome::Complete, Next::Close),
+        Err(Stop::ClientGone) => (Outcome::ClientClosed, Next::Close),
+        Err(Stop::Cut) => (Outcome::Cut, if reply.faults.reset == Some(true) { Next::Reset } else { Next::Close }),
+    };
+    if !is_recorded || outcome != Outcome::Complete {
+        shared.record_end(reply.asked.seq, outcome, is_recorded);
     }
+    next
 }
 
 /// Comes back when the client has closed or reset its side; until then keeps what it sends for later.
@@ -271,7 +272,7 @@ async fn read_body(
             return Err(BodyError::Gone);
         }
     }
-    if seq != u64::MAX {
+    if seq != UNRECORDED {
         let kept = held[..held.len().min(kept_max)].to_vec();
         shared.lock().recording.set_body(seq, total, crc.sum(), kept);
     }

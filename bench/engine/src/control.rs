@@ -3,7 +3,7 @@
 //! `GET /sim/requests[?since=SEQ][&limit=N][&body=none]`, `GET /sim/state`, `GET /sim/config`, `POST /sim/config`,
 //! `POST /sim/reset`, `POST /sim/release`. They are a tool for tests: anybody who reaches the port may use them.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
 use crate::answer::Request;
@@ -45,7 +45,7 @@ struct Change<'a> {
     #[serde(borrow, default)]
     faults_overlay: Option<&'a RawValue>,
     /// A page, or `null` for the engine's own.
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "present")]
     metrics_text: Option<&'a RawValue>,
     #[serde(default)]
     models: Option<Vec<String>>,
@@ -53,6 +53,11 @@ struct Change<'a> {
     pace: Option<Pace>,
     #[serde(default)]
     recorded_body_bytes_max: Option<usize>,
+}
+
+/// Tells `null` from an absent field.
+fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<&'de RawValue>, D::Error> {
+    Deserialize::deserialize(from).map(Some)
 }
 
 pub(crate) fn state(shared: &Shared) -> StateView {

@@ -12,8 +12,10 @@ use flate2::write::GzEncoder;
 use tokio::io::AsyncWriteExt;
 use tokio::net::tcp::WriteHalf;
 
+use crate::config::Vocabulary;
 use crate::date;
 use crate::faults::{Faults, Framing, Gzip};
+use crate::record::Outcome;
 use crate::shared::Shared;
 
 /// Why a reply ended early.
@@ -42,6 +44,12 @@ pub(crate) struct Asked {
     pub(crate) request_id: Option<String>,
 }
 
+struct Held {
+    status: u16,
+    content_type: String,
+    body: Vec<u8>,
+}
+
 /// One reply on a connection.
 pub(crate) struct Reply<'a, 'b> {
     wr: &'a mut WriteHalf<'b>,
@@ -50,6 +58,8 @@ pub(crate) struct Reply<'a, 'b> {
     pub(crate) asked: Asked,
     framing: Framing,
     gzip: Option<GzEncoder<Vec<u8>>>,
+    /// A stream that is to have a length: held until its end.
+    held: Option<Held>,
     /// Bytes not yet handed to the system.
     out: Vec<u8>,
     written: u64,
@@ -57,6 +67,18 @@ pub(crate) struct Reply<'a, 'b> {
     events: u32,
     keeps_alive: bool,
     has_begun: bool,
+    /// Bytes of the body that are still to come, where its length is known.
+    length_left: Option<u64>,
+    end: EndState,
+}
+
+/// How far the end of a reply is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum EndState {
+    Coming,
+    /// Recorded as complete; its last bytes are being written.
+    Recorded,
+    Written,
 }
 
 impl<'a, 'b> Reply<'a, 'b> {
@@ -67,14 +89,22 @@ impl<'a, 'b> Reply<'a, 'b> {
             faults: Faults::default(),
             framing: Framing::Length,
             gzip: None,
+            held: None,
             out: Vec::new(),
             written: 0,
             body_left: None,
             events: 0,
             keeps_alive: asked.keeps_alive,
             has_begun: false,
+            length_left: None,
+            end: EndState::Coming,
             asked,
         }
+    }
+
+    /// Whether the end of the reply has been recorded, and whether it has been written.
+    pub(crate) fn has_ended(&self) -> (bool, bool) {
+        (self.end != EndState::Coming, self.end == EndState::Written)
     }
 
     /// Whether the connection may carry another request after this reply.
@@ -98,7 +128,7 @@ impl<'a, 'b> Reply<'a, 'b> {
         let no_body = self.asked.is_head || status == 204 || status == 304;
         self.head(status, content_type, fields, framing, Some(body.len() as u64), gzip).await?;
         if no_body {
-            return self.flush().await;
+            return self.last_flush().await;
         }
         if !body.is_empty() {
             self.piece(body).await?;
@@ -108,9 +138,11 @@ impl<'a, 'b> Reply<'a, 'b> {
 
     /// Begins a reply of unknown length.
     pub(crate) async fn begin(&mut self, status: u16, content_type: &str, fields: Fields<'_>) -> Written {
-        let mut framing = self.faults.framing.unwrap_or(Framing::Chunked);
+        let usual = if self.faults.content_length.is_some() { Framing::Length } else { Framing::Chunked };
+        let framing = self.faults.framing.unwrap_or(usual);
         if framing == Framing::Length && self.faults.content_length.is_none() {
-            framing = Framing::Chunked;
+            self.held = Some(Held { status, content_type: content_type.to_owned(), body: Vec::new() });
+            return Ok(());
         }
         let gzip = self.wants_gzip();
         self.head(status, content_type, fields, framing, None, gzip).await?;
@@ -130,6 +162,10 @@ impl<'a, 'b> Reply<'a, 'b> {
     /// One piece of the body: an event, a piece of a script.
     pub(crate) async fn piece(&mut self, bytes: &[u8]) -> Written {
         if self.asked.is_head {
+            return Ok(());
+        }
+        if let Some(held) = &mut self.held {
+            held.body.extend_from_slice(bytes);
             return Ok(());
         }
         match &mut self.gzip {
@@ -153,6 +189,9 @@ impl<'a, 'b> Reply<'a, 'b> {
 
     /// Ends a reply.
     pub(crate) async fn end(&mut self) -> Written {
+        if let Some(Held { status, content_type, body }) = self.held.take() {
+            return Box::pin(self.whole(status, &content_type, &[], &body)).await;
+        }
         if let Some(encoder) = self.gzip.take() {
             let rest = encoder.finish().unwrap_or_default();
             self.frame(&rest).await?;
@@ -164,7 +203,7 @@ impl<'a, 'b> Reply<'a, 'b> {
             }
             self.out.extend_from_slice(b"\r\n");
         }
-        self.flush().await
+        self.last_flush().await
     }
 
     /// Waits for `us` microseconds, if there are any.
@@ -234,9 +273,12 @@ impl<'a, 'b> Reply<'a, 'b> {
         self.keeps_alive &= !must_close;
 
         let date = date::http(self.shared.unix_s() as u64);
+        if self.framing == Framing::Length && !lied {
+            self.length_left = length;
+        }
         let length = length.unwrap_or_default().to_string();
         let content_type = self.faults.content_type.as_deref().unwrap_or(content_type);
-        let mut own: Vec<(&str, &str)> = vec![("date", &date), ("server", "uvicorn")];
+        let mut own: Vec<(&str, &str)> = vec![("date", &date), ("server", self.server_name())];
         own.extend_from_slice(fields);
         match self.framing {
             Framing::Length => own.push(("content-length", &length)),
@@ -323,7 +365,35 @@ impl<'a, 'b> Reply<'a, 'b> {
             self.flush().await?;
             return Err(Stop::Cut);
         }
+        if let Some(left) = &mut self.length_left {
+            *left = left.saturating_sub(bytes.len() as u64);
+            if *left == 0 {
+                self.record_complete();
+            }
+        }
         Ok(())
+    }
+
+    /// Records the end before its last bytes go out: who has read the reply then finds it in the recording.
+    fn record_complete(&mut self) {
+        if self.end == EndState::Coming {
+            self.end = EndState::Recorded;
+            self.shared.record_end(self.asked.seq, Outcome::Complete, false);
+        }
+    }
+
+    async fn last_flush(&mut self) -> Written {
+        self.record_complete();
+        self.flush().await?;
+        self.end = EndState::Written;
+        Ok(())
+    }
+
+    fn server_name(&self) -> &'static str {
+        match self.shared.lock().cfg.vocabulary {
+            Vocabulary::Vllm | Vocabulary::Sglang => "uvicorn",
+            Vocabulary::Llamacpp => "llama.cpp",
+        }
     }
 
     fn extension(&self) -> &str {
@@ -334,11 +404,11 @@ impl<'a, 'b> Reply<'a, 'b> {
         if self.out.is_empty() {
             return Ok(());
         }
-        let result = self.wr.write_all(&self.out).await;
         self.written += self.out.len() as u64;
         let written = self.written;
-        self.out.clear();
         self.shared.with_record(self.asked.seq, |received| received.bytes_written = written);
+        let result = self.wr.write_all(&self.out).await;
+        self.out.clear();
         result.map_err(|_| Stop::ClientGone)
     }
 }

@@ -16,6 +16,9 @@ use crate::config::EngineConfig;
 use crate::faults::Faults;
 use crate::record::{Outcome, Received, Recording};
 
+/// The number of a request to a control route.
+pub(crate) const UNRECORDED: u64 = u64::MAX;
+
 /// How far a job has come; read by its connection, written by the driver.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
@@ -191,11 +194,14 @@ impl Shared {
         }
     }
 
-    /// Records how a request ended.
-    pub(crate) fn record_end(&self, seq: u64, outcome: Outcome) {
+    /// Records how a request ended; `again` when an end was recorded that did not come about.
+    pub(crate) fn record_end(&self, seq: u64, outcome: Outcome, again: bool) {
+        if seq == UNRECORDED {
+            return;
+        }
         let now = self.now_ns();
         let mut state = self.lock();
-        state.open_requests -= 1;
+        state.open_requests -= u64::from(!again);
         if outcome == Outcome::ClientClosed {
             state.client_closed_requests += 1;
         }

@@ -215,7 +215,7 @@ mod tests {
             (BodyReader::Length(3), &b"abcdef"[..], &b"abc"[..], 3),
             (BodyReader::Length(0), b"abc", b"", 0),
             (chunked(), b"3\r\nabc\r\n0\r\n\r\nGET", b"abc", 13),
-            (chunked(), b"3;x=y\r\nabc\r\nA\r\n0123456789\r\n0\r\nT: 1\r\nU: 2\r\n\r\nGET", b"abc0123456789", 47),
+            (chunked(), b"3;x=y\r\nabc\r\nA\r\n0123456789\r\n0\r\nT: 1\r\nU: 2\r\n\r\nGET", b"abc0123456789", 44),
         ] {
             assert_eq!(read_all(&mut reader, &[bytes]), Ok((body.to_vec(), used)));
             assert!(reader.is_done());

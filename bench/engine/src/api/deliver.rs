@@ -7,9 +7,9 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::answer::Request;
+use crate::api::Answered;
 use crate::api::plan::Plan;
 use crate::api::shape::{End, Extra, Kind, Shape, Usage};
-use crate::api::{Answered, Refusal};
 use crate::batch::Job;
 use crate::mix::{fold, mix};
 use crate::reply::{Reply, Written};
@@ -39,30 +39,30 @@ pub(crate) async fn generate(request: &Request, reply: &mut Reply<'_, '_>, kind:
     if let (Some(mib), false) = (reply.faults.body_mib, plan.is_stream) {
         return large_body(reply, u64::from(mib) * MIB).await.map(|()| None);
     }
-    if plan.choices.iter().any(|choice| choice.tokens == 0) && !plan.is_stream {
-        return Ok(Some(Refusal::bad("a whole reply needs a token", Some("events"))));
-    }
     let suffix = match &reply.asked.request_id {
         Some(id) => id.clone(),
         None => format!("{:016x}", fold(mix(reply.shared.started_unix_s().to_bits()), reply.asked.seq)),
     };
     let shape = Shape { kind, suffix, model: plan.model.clone(), created: reply.shared.unix_s() as u64 };
-    let mut source = Source::start(&reply.shared, &plan, reply.faults.delay_us);
+    let source = Source::start(&reply.shared, &plan, reply.faults.delay_us);
     let written = if plan.is_stream {
-        stream(reply, &plan, &shape, &mut source).await
+        stream(reply, &plan, &shape, source).await
     } else {
-        whole(reply, &plan, &shape, &mut source).await
+        whole(reply, &plan, &shape, source).await
     };
-    if written.is_ok() {
-        let mut state = reply.shared.lock();
-        for choice in &plan.choices {
-            match choice.finish_reason {
-                "length" => state.finished_length += 1,
-                _ => state.finished_stop += 1,
-            }
+    written.map(|()| None)
+}
+
+/// Takes a request out of the model and counts it, before the last bytes go out: who has read them then finds the counts.
+fn close(reply: &Reply<'_, '_>, plan: &Plan, source: Source) {
+    drop(source);
+    let mut state = reply.shared.lock();
+    for choice in &plan.choices {
+        match choice.finish_reason {
+            "length" => state.finished_length += 1,
+            _ => state.finished_stop += 1,
         }
     }
-    written.map(|()| None)
 }
 
 /// A JSON body of exactly `bytes` bytes.
@@ -183,7 +183,7 @@ fn usage_of(reply: &Reply<'_, '_>, plan: &Plan, source: &Source, completion: u64
     Usage { prompt: plan.prompt_tokens(), completion, cached, created_cache: whole_blocks.saturating_sub(cached) }
 }
 
-async fn whole(reply: &mut Reply<'_, '_>, plan: &Plan, shape: &Shape, source: &mut Source) -> Written {
+async fn whole(reply: &mut Reply<'_, '_>, plan: &Plan, shape: &Shape, source: Source) -> Written {
     let mut choices = Vec::with_capacity(plan.choices.len());
     for (idx, choice) in plan.choices.iter().enumerate() {
         loop {
@@ -198,13 +198,14 @@ async fn whole(reply: &mut Reply<'_, '_>, plan: &Plan, shape: &Shape, source: &m
     let completion = choices.iter().map(|(_, tokens)| u64::from(*tokens)).sum();
     let usage = match &reply.faults.usage {
         Some(chosen) => format!(",\"usage\":{}", chosen.get()),
-        None => shape.whole_usage(usage_of(reply, plan, source, completion)),
+        None => shape.whole_usage(usage_of(reply, plan, &source, completion)),
     };
+    close(reply, plan, source);
     let body = shape.whole(&choices, &usage);
     reply.whole(200, "application/json", &[], body.as_bytes()).await
 }
 
-async fn stream(reply: &mut Reply<'_, '_>, plan: &Plan, shape: &Shape, source: &mut Source) -> Written {
+async fn stream(reply: &mut Reply<'_, '_>, plan: &Plan, shape: &Shape, source: Source) -> Written {
     reply.begin(200, "text/event-stream; charset=utf-8", &[]).await?;
     let mut sent = vec![0u32; plan.choices.len()];
     let mut done = vec![false; plan.choices.len()];
@@ -252,12 +253,13 @@ async fn stream(reply: &mut Reply<'_, '_>, plan: &Plan, shape: &Shape, source: &
             source.more(sent.iter().copied().max().unwrap_or_default()).await;
         }
     }
+    let completion = sent.iter().map(|tokens| u64::from(*tokens)).sum();
+    let usage = match &reply.faults.usage {
+        Some(chosen) => format!(",\"usage\":{}", chosen.get()),
+        None => shape.final_usage(usage_of(reply, plan, &source, completion)),
+    };
+    close(reply, plan, source);
     if plan.include_usage {
-        let completion = sent.iter().map(|tokens| u64::from(*tokens)).sum();
-        let usage = match &reply.faults.usage {
-            Some(chosen) => format!(",\"usage\":{}", chosen.get()),
-            None => shape.final_usage(usage_of(reply, plan, source, completion)),
-        };
         reply.piece(shape.usage_event(&usage).as_bytes()).await?;
     }
     reply.piece(b"data: [DONE]\n\n").await?;

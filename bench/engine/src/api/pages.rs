@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::answer::{self, Request};
 use crate::api::input::Body;
 use crate::api::{Answered, Refusal, error_body};
-use crate::config::Vocabulary;
+use crate::config::{EngineConfig, Vocabulary};
 use crate::metrics;
 use crate::mix::hash_bytes;
 use crate::reply::Reply;
@@ -45,14 +45,20 @@ fn models(reply: &Reply<'_, '_>) -> String {
     let is_loaded = answer::has_passed(reply, since, reply.faults.models_empty_us);
     let state = reply.shared.lock();
     let names: &[String] = if is_loaded { &state.cfg.models } else { &[] };
-    let data: Vec<Value> = names.iter().map(|name| model(name, state.cfg.max_model_len, reply)).collect();
+    let data: Vec<Value> = names.iter().map(|name| model(name, &state.cfg, reply)).collect();
     json!({ "object": "list", "data": data }).to_string()
 }
 
-fn model(name: &str, max_model_len: usize, reply: &Reply<'_, '_>) -> Value {
+fn model(name: &str, cfg: &EngineConfig, reply: &Reply<'_, '_>) -> Value {
+    let EngineConfig { max_model_len, vocabulary, .. } = cfg;
     let created = reply.shared.started_unix_s() as u64;
+    let owned_by = match vocabulary {
+        Vocabulary::Vllm => "vllm",
+        Vocabulary::Sglang => "sglang",
+        Vocabulary::Llamacpp => "llamacpp",
+    };
     json!({
-        "id": name, "object": "model", "created": created, "owned_by": "vllm", "root": name, "parent": null,
+        "id": name, "object": "model", "created": created, "owned_by": owned_by, "root": name, "parent": null,
         "max_model_len": max_model_len,
         "permission": [{
             "id": format!("modelperm-{:016x}", hash_bytes(0, name.as_bytes())), "object": "model_permission",
@@ -67,7 +73,7 @@ fn one_model(escaped: &str, reply: &Reply<'_, '_>) -> Result<String, Refusal> {
     let name = unescape(escaped);
     let state = reply.shared.lock();
     if state.cfg.models.contains(&name) {
-        return Ok(model(&name, state.cfg.max_model_len, reply).to_string());
+        return Ok(model(&name, &state.cfg, reply).to_string());
     }
     let message = format!("The model `{name}` does not exist.");
     Err(Refusal { status: 404, body: error_body(&message, "NotFoundError", Some("model"), 404) })
