@@ -1,1 +1,64 @@
-//! The half of the data plane that is not on a core: readiness, names, snapshots, the metrics page.
+//! The half of the data plane that is not on a core: readiness, names, snapshots, the metrics page, the request log.
+//!
+//! Reading order: [`run`] (what is started and how it ends), [`table`] (configuration to route table), [`publish`] (route
+//! table to cores), [`resolve`] (names to addresses), [`probe`] (may an engine get requests), [`page`] (what operators ask),
+//! [`access`] (what requests did). The binary fills a [`SideSetup`] and keeps the [`Side`] to its end.
+//!
+//! One thread with an ordinary runtime. It never routes a request and never waits for a core: it writes cells, puts tables
+//! and messages, and reads cells and rings.
+
+pub mod run;
+
+mod publish;
+pub mod table;
+
+mod probe;
+mod resolve;
+
+pub mod metrics;
+mod page;
+mod process;
+
+mod access;
+
+#[cfg(test)]
+mod tiny_engine;
+
+use std::net::TcpListener;
+use std::sync::Arc;
+
+use llmgw_config::ServerConfig;
+use llmgw_obs::log::{Format, Sink};
+use llmgw_router::access::AccessRing;
+use llmgw_router::board::Board;
+use llmgw_router::feed::Feed;
+use llmgw_router::message::CoreMessage;
+use llmgw_router::metrics::CoreCells;
+use llmgw_router::readiness::Readiness;
+use llmgw_runtime::mailbox::{Latest, Post};
+
+pub use run::{Handle, Side, StartError};
+
+/// What the side runtime is given. The lists have one entry a core, in the order of the cores.
+pub struct SideSetup {
+    /// What was configured.
+    pub config: Arc<ServerConfig>,
+    /// The load board, with room for the endpoints of the configuration.
+    pub board: Arc<Board>,
+    /// What each core counts.
+    pub cells: Vec<Arc<CoreCells>>,
+    /// Where each core finds the newest route table.
+    pub feeds: Vec<Arc<Latest<Feed>>>,
+    /// How cores are told.
+    pub post: Post<CoreMessage>,
+    /// What each core records of requests.
+    pub access: Vec<Arc<AccessRing>>,
+    /// Whether this gateway wants traffic.
+    pub readiness: Arc<Readiness>,
+    /// Where request lines go.
+    pub sink: Sink,
+    /// How request lines look.
+    pub format: Format,
+    /// Where operators connect, bound already.
+    pub admin: TcpListener,
+}

@@ -1,0 +1,111 @@
+//! What the side runtime itself measures: the state of endpoints, the process, the route table, the log.
+
+use llmgw_obs::document::{self, Section};
+use llmgw_obs::registry::{Kind, Label, MetricDesc};
+
+const REPLICA: Label = Label::known("replica", "endpoints of the route table");
+
+pub(crate) static ENDPOINT_INFLIGHT: MetricDesc = MetricDesc {
+    name: "llmgw_endpoint_inflight",
+    help: "Requests sent to an endpoint that have not ended",
+    kind: Kind::Gauge,
+    labels: &[REPLICA],
+};
+pub(crate) static ENDPOINT_READY: MetricDesc = MetricDesc {
+    name: "llmgw_endpoint_ready",
+    help: "Whether an endpoint may get requests (1) or not (0)",
+    kind: Kind::Gauge,
+    labels: &[REPLICA],
+};
+pub(crate) static REPLICAS: MetricDesc = MetricDesc {
+    name: "llmgw_replicas",
+    help: "Endpoints that serve a model, by state",
+    kind: Kind::Gauge,
+    labels: &[Label::known("model", "models of the route table"), Label::closed("state", &["ready", "not_ready"])],
+};
+pub(crate) static GENERATION: MetricDesc = MetricDesc {
+    name: "llmgw_route_table_generation",
+    help: "Number of the newest route table",
+    kind: Kind::Gauge,
+    labels: &[],
+};
+pub(crate) static GENERATION_OLDEST: MetricDesc = MetricDesc {
+    name: "llmgw_route_table_generation_oldest",
+    help: "Number of the oldest route table that a core still works with",
+    kind: Kind::Gauge,
+    labels: &[],
+};
+pub(crate) static LOG_LINES_LOST: MetricDesc = MetricDesc {
+    name: "llmgw_log_lines_lost_total",
+    help: "Log lines dropped because their reader could not keep up",
+    kind: Kind::Counter,
+    labels: &[],
+};
+pub(crate) static BUILD_INFO: MetricDesc = MetricDesc {
+    name: "llmgw_build_info",
+    help: "Always 1; the label says which version runs",
+    kind: Kind::Gauge,
+    labels: &[Label::known("version", "the version of this program")],
+};
+pub(crate) static RESIDENT_MEMORY: MetricDesc = MetricDesc {
+    name: "process_resident_memory_bytes",
+    help: "Memory of the process that is in RAM",
+    kind: Kind::Gauge,
+    labels: &[],
+};
+pub(crate) static OPEN_FDS: MetricDesc =
+    MetricDesc { name: "process_open_fds", help: "File descriptors that are open", kind: Kind::Gauge, labels: &[] };
+pub(crate) static START_TIME: MetricDesc = MetricDesc {
+    name: "process_start_time_seconds",
+    help: "When the process started, in seconds since 1970",
+    kind: Kind::Gauge,
+    labels: &[],
+};
+
+/// Every metric of this room.
+pub static METRICS: &[&MetricDesc] = &[
+    &ENDPOINT_INFLIGHT,
+    &ENDPOINT_READY,
+    &REPLICAS,
+    &GENERATION,
+    &GENERATION_OLDEST,
+    &LOG_LINES_LOST,
+    &BUILD_INFO,
+    &RESIDENT_MEMORY,
+    &OPEN_FDS,
+    &START_TIME,
+];
+
+/// `docs/reference/metrics.md`, as it must be.
+pub fn reference_page() -> String {
+    document::render(&[
+        Section { title: "Requests", metrics: llmgw_router::metrics::METRICS },
+        Section { title: "Endpoints and the process", metrics: METRICS },
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_tables_together_are_lawful() {
+        let foreign = |fault: &String| fault.starts_with("process_") && fault.contains("is not llmgw_");
+        let mut faults = llmgw_obs::registry::check(&[llmgw_router::metrics::METRICS, METRICS]);
+        // Names that Prometheus itself gives, for every process.
+        faults.retain(|fault| !foreign(fault));
+        assert_eq!(faults, Vec::<String>::new());
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "the chore that rewrites the page asks by the environment")]
+    fn the_reference_page_says_what_the_code_says() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/metrics.md");
+        let page = reference_page();
+        if std::env::var_os("LLMGW_BLESS").is_some() {
+            std::fs::write(path, &page).expect("page");
+        }
+        let written = std::fs::read_to_string(path).unwrap_or_default();
+        assert_eq!(document::stale("docs/reference/metrics.md", &written, &page), None);
+    }
+}

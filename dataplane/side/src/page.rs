@@ -1,0 +1,131 @@
+//! The admin address: what operators and load balancers ask, over HTTP/1.1.
+//!
+//! `/metrics`, `/healthz` and `/readyz` need no token on any address, and there is nothing else here. Bounded in
+//! connections, time and header size; a request's body is not read. Never asks a core: reads cells.
+
+mod text;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1::Builder;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+pub(crate) use self::text::Sources;
+
+/// Connections served at once; further ones wait to be accepted.
+const CONNECTIONS_MAX: usize = 64;
+const HEADER_BYTES_MAX: usize = 16 << 10;
+const HEADER_COUNT_MAX: usize = 64;
+/// For a request's head to arrive, the wait for the next request on a kept connection included.
+const HEAD_TIME: Duration = Duration::from_secs(30);
+/// After this long a connection is closed at the next chance, and soon after in any case.
+const CONNECTION_TIME: Duration = Duration::from_secs(120);
+const CLOSING_TIME: Duration = Duration::from_secs(5);
+/// The wait after an accept that failed, mostly for want of descriptors.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+
+const JSON: &str = "application/json";
+
+/// Serves until the runtime ends.
+pub(crate) async fn serve(listener: TcpListener, sources: Arc<Sources>) {
+    let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut connections = JoinSet::new();
+    let mut is_failing = false;
+    loop {
+        let Ok(permit) = permits.clone().acquire_owned().await else { return };
+        while connections.try_join_next().is_some() {}
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                is_failing = false;
+                let sources = sources.clone();
+                connections.spawn(async move {
+                    serve_one(stream, sources).await;
+                    drop(permit);
+                });
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut is_failing, true) {
+                    tracing::warn!(%error, "admin address accepts no connection");
+                }
+                tokio::time::sleep(ACCEPT_AGAIN).await;
+            }
+        }
+    }
+}
+
+async fn serve_one(stream: TcpStream, sources: Arc<Sources>) {
+    let _ = stream.set_nodelay(true);
+    let service = service_fn(move |request: Request<Incoming>| {
+        let response = answer(request.method(), request.uri().path(), &sources);
+        async move { Ok::<_, Infallible>(response) }
+    });
+    let mut builder = Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIME)
+        .max_buf_size(HEADER_BYTES_MAX)
+        .max_headers(HEADER_COUNT_MAX);
+    let connection = builder.serve_connection(TokioIo::new(stream), service);
+    tokio::pin!(connection);
+    // A peer that goes away or does not speak HTTP is its own affair.
+    if tokio::time::timeout(CONNECTION_TIME, connection.as_mut()).await.is_err() {
+        connection.as_mut().graceful_shutdown();
+        let _ = tokio::time::timeout(CLOSING_TIME, connection).await;
+    }
+}
+
+/// The whole table of what is here.
+fn answer(method: &Method, path: &str, sources: &Sources) -> Response<Full<Bytes>> {
+    if !matches!(path, "/metrics" | "/healthz" | "/readyz") {
+        return refusal(StatusCode::NOT_FOUND, "not_found", "there is /metrics, /healthz and /readyz here");
+    }
+    if !matches!(*method, Method::GET | Method::HEAD) {
+        let mut response = refusal(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "use GET");
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return response;
+    }
+    match path {
+        "/metrics" => respond(StatusCode::OK, llmgw_obs::expose::CONTENT_TYPE, text::metrics(sources)),
+        "/readyz" => {
+            let readiness = &sources.readiness;
+            let status = if readiness.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+            let (ready, known) = readiness.endpoints();
+            let body = serde_json::json!({
+                "is_ready": readiness.is_ready(),
+                "endpoints_ready": ready,
+                "endpoints_known": known,
+                "is_settling": readiness.is_settling(),
+            });
+            respond(status, JSON, body.to_string())
+        }
+        _ => respond(StatusCode::OK, JSON, r#"{"is_alive":true}"#.to_owned()),
+    }
+}
+
+/// The shape of errors on the client side of the gateway. Nothing a peer sent is shown.
+fn refusal(status: StatusCode, code: &str, message: &str) -> Response<Full<Bytes>> {
+    let error = serde_json::json!({ "message": message, "type": "invalid_request_error", "param": null, "code": code });
+    respond(status, JSON, serde_json::json!({ "error": error }).to_string())
+}
+
+fn respond(status: StatusCode, content_type: &'static str, body: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,167 @@
+use llmgw_kit::clock::Wall;
+use llmgw_obs::rows::RowIdx;
+use llmgw_router::board::Board;
+use llmgw_router::metrics::{CoreCells, STATUSES, status_row};
+use llmgw_router::readiness::Readiness;
+use llmgw_types::{BoardSlot, CoreId};
+use tokio::sync::watch;
+
+use super::*;
+use crate::table::{Addrs, Book, View, table};
+
+const FIRST: &str = "
+endpoints:
+  - { name: b, url: 'http://127.0.0.1:2', models: [{ name: big }, { name: small }] }
+  - { name: a, url: 'http://127.0.0.1:1', model: big, fabric: ib0, gpu_class: h100 }
+";
+const LATER: &str = "endpoints: [{ name: a, url: 'http://127.0.0.1:1', model: big, fabric: ib0, gpu_class: h100 }]";
+
+struct World {
+    board: Arc<Board>,
+    book: Book,
+    view: watch::Sender<Arc<View>>,
+    cells: Vec<Arc<CoreCells>>,
+}
+
+impl World {
+    fn new() -> Self {
+        let board = Arc::new(Board::new(2, 4));
+        let book = Book::new(&board, 0);
+        let cells = (0..2).map(|_| Arc::new(CoreCells::new())).collect();
+        Self { board, book, view: watch::Sender::default(), cells }
+    }
+
+    fn publish(&mut self, text: &str) {
+        let config = llmgw_config::from_text("server.yaml", text, []).unwrap_or_else(|error| panic!("{error}"));
+        let table = table(&config, &Addrs::default(), &mut self.book, &self.board).expect("room");
+        self.view.send_replace(Arc::new(View::of(&table, &self.book)));
+    }
+
+    fn slot(&self, endpoint: &str) -> BoardSlot {
+        self.book.slot(endpoint).expect(endpoint)
+    }
+
+    /// Samples that say something of ours: no zeros of whole cores, no buckets, nothing of this process.
+    fn samples(&self) -> Vec<String> {
+        let mut lines: Vec<String> =
+            self.page().lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect();
+        lines.retain(|line| !line.contains("_bucket") && !line.starts_with("process_") && !line.contains("log_lines"));
+        lines.retain(|line| !line.contains("llmgw_ttft") && !line.contains("duration") && !line.contains("overhead"));
+        lines.sort();
+        lines
+    }
+
+    fn page(&self) -> String {
+        let sources = Sources {
+            cells: self.cells.clone(),
+            board: self.board.clone(),
+            view: self.view.subscribe(),
+            readiness: Arc::new(Readiness::default()),
+            sink: crate::run::tests::log().sink(),
+            started: Wall(1_700_000_000_500),
+        };
+        super::text::metrics(&sources)
+    }
+}
+
+fn row(world: &World, model: &str, pool: &str) -> RowIdx {
+    let view = world.view.borrow();
+    view.rows.iter().find(|(_, names)| *names == [model, pool]).map(|(row, _)| *row).expect("a row")
+}
+
+#[test]
+fn the_page_adds_up_the_cores_and_names_what_the_table_names() {
+    let mut world = World::new();
+    world.publish(FIRST);
+    let (big, small) = (row(&world, "big", "ib0/h100"), row(&world, "big", "none/unknown"));
+    for (core, count) in [(0, 3), (1, 4)] {
+        let pools = &world.cells[core].pools;
+        pools.at(big).requests[status_row(200)].add(count);
+        pools.at(big).completion_tokens.add(10 * count);
+        pools.at(small).prompt_tokens.add(1);
+        pools.at(RowIdx::OTHER).requests[status_row(404)].increment();
+        world.cells[core].upstream_opened.add(2);
+        world.cells[core].connections_open.set(5);
+    }
+    world.board.set_ready(world.slot("a"), true);
+    world.board.raise(CoreId(1), world.slot("a"), 100);
+    world.board.set_generation(CoreId(0), 1);
+    let expected = "\
+llmgw_access_lines_lost_total 0
+llmgw_broken_streams_total 0
+llmgw_build_info{version=\"0.1.0\"} 1
+llmgw_client_connections 10
+llmgw_endpoint_inflight{replica=\"a\"} 1
+llmgw_endpoint_inflight{replica=\"b\"} 0
+llmgw_endpoint_ready{replica=\"a\"} 1
+llmgw_endpoint_ready{replica=\"b\"} 0
+llmgw_panics_total 0
+llmgw_replicas{model=\"big\",state=\"not_ready\"} 1
+llmgw_replicas{model=\"big\",state=\"ready\"} 1
+llmgw_replicas{model=\"small\",state=\"not_ready\"} 1
+llmgw_replicas{model=\"small\",state=\"ready\"} 0
+llmgw_requests_in_flight 0
+llmgw_requests_total{model=\"big\",pool=\"ib0/h100\",status=\"200\"} 7
+llmgw_requests_total{model=\"other\",pool=\"other\",status=\"404\"} 2
+llmgw_route_table_generation 1
+llmgw_route_table_generation_oldest 0
+llmgw_tokens_total{model=\"big\",direction=\"completion\"} 70
+llmgw_tokens_total{model=\"big\",direction=\"prompt\"} 2
+llmgw_tokens_total{model=\"other\",direction=\"completion\"} 0
+llmgw_tokens_total{model=\"other\",direction=\"prompt\"} 0
+llmgw_upstream_connections_total{event=\"opened\"} 4
+llmgw_upstream_connections_total{event=\"retried\"} 0
+llmgw_upstream_connections_total{event=\"reused\"} 0
+llmgw_upstream_connections_total{event=\"stale\"} 0
+llmgw_usage_absent_total{kind=\"absurd\"} 0
+llmgw_usage_absent_total{kind=\"missing\"} 0";
+    assert_eq!(world.samples().join("\n"), expected.replace("0.1.0", env!("CARGO_PKG_VERSION")));
+    let page = world.page();
+    for part in [
+        "# HELP llmgw_replicas Endpoints that serve a model, by state\n# TYPE llmgw_replicas gauge\n",
+        "process_start_time_seconds 1700000000.5\n",
+        "# TYPE process_resident_memory_bytes gauge\n",
+        "# TYPE llmgw_request_duration_seconds histogram\n",
+    ] {
+        assert!(page.contains(part), "{part} in {page}");
+    }
+}
+
+#[test]
+fn what_left_the_table_is_not_shown_any_more() {
+    let mut world = World::new();
+    world.publish(FIRST);
+    let rows = world.view.borrow().rows.clone();
+    rows.iter().for_each(|(row, _)| world.cells[0].pools.at(*row).requests[0].increment());
+    assert!(world.page().contains("replica=\"b\"") && world.page().contains("model=\"small\""));
+    world.publish(LATER);
+    let page = world.page();
+    assert!(!page.contains("replica=\"b\"") && !page.contains("small") && !page.contains("none/unknown"), "{page}");
+    assert!(page.contains("llmgw_requests_total{model=\"big\",pool=\"ib0/h100\",status=\"200\"} 1\n"), "{page}");
+}
+
+#[test]
+fn a_hundred_thousand_unknown_models_paths_and_methods_add_no_series() {
+    let mut world = World::new();
+    world.publish(FIRST);
+    world.cells[0].pools.at(RowIdx::OTHER).requests[status_row(404)].increment();
+    let before = world.samples().len();
+    let sources = Sources {
+        cells: world.cells.clone(),
+        board: world.board.clone(),
+        view: world.view.subscribe(),
+        readiness: Arc::new(Readiness::default()),
+        sink: crate::run::tests::log().sink(),
+        started: Wall(0),
+    };
+    for n in 0..100_000u32 {
+        // What a core does with a name that no table knows.
+        world.cells[0].pools.at(RowIdx::OTHER).requests[status_row(404)].increment();
+        if n % 100 == 0 {
+            let method = Method::from_bytes(format!("M{n}").as_bytes()).expect("a token");
+            assert_eq!(answer(&method, &format!("/path-{n}"), &sources).status(), StatusCode::NOT_FOUND);
+        }
+    }
+    assert_eq!(world.samples().len(), before);
+    assert!(STATUSES.len() < 32, "statuses are a closed set");
+}

@@ -1,0 +1,136 @@
+//! The metrics page's text: what all cores counted, the board, the process. Reads cells and keeps nothing.
+//!
+//! Label values are names of the newest route table, so whatever clients send adds no series, and what left the table is
+//! not shown any more.
+
+use std::sync::Arc;
+
+use llmgw_kit::clock::Wall;
+use llmgw_obs::expose::Page;
+use llmgw_obs::log::Sink;
+use llmgw_obs::merge;
+use llmgw_obs::metric::{Counter, Gauge, Histogram};
+use llmgw_obs::registry::{DURATION, FIRST_TOKEN, MetricDesc, OVERHEAD};
+use llmgw_obs::rows::RowIdx;
+use llmgw_router::board::Board;
+use llmgw_router::metrics::{self as core, CoreCells, PoolCells, STATUSES};
+use llmgw_router::readiness::Readiness;
+use tokio::sync::watch;
+
+use crate::metrics as own;
+use crate::process;
+use crate::table::View;
+
+/// Where the page's numbers are.
+pub(crate) struct Sources {
+    pub cells: Vec<Arc<CoreCells>>,
+    pub board: Arc<Board>,
+    pub view: watch::Receiver<Arc<View>>,
+    pub readiness: Arc<Readiness>,
+    pub sink: Sink,
+    pub started: Wall,
+}
+
+/// The whole page. Cost: one pass over the rows of every core; nothing waits for it.
+pub(super) fn metrics(sources: &Sources) -> String {
+    let view = sources.view.borrow().clone();
+    let mut page = Page::new();
+    for (row, [model, pool]) in &view.rows {
+        pool_rows(&mut page, &sources.cells, *row, model, pool);
+    }
+    tokens(&mut page, &sources.cells, &view);
+    whole_cores(&mut page, &sources.cells);
+    endpoints(&mut page, &sources.board, &view);
+    process(&mut page, sources, &view);
+    page.into_text()
+}
+
+fn pool_rows(page: &mut Page, cores: &[Arc<CoreCells>], row: RowIdx, model: &str, pool: &str) {
+    let cells: Vec<&PoolCells> = cores.iter().filter_map(|core| core.pools.seen(row)).collect();
+    if cells.is_empty() {
+        return;
+    }
+    for (at, status) in STATUSES.iter().enumerate() {
+        let count = merge::counters(cells.iter().filter_map(|cells| cells.requests.get(at)));
+        // Twenty series a pool of which most would stay zero for ever.
+        if count > 0 {
+            page.family(&core::REQUESTS).count(&[model, pool, status], count);
+        }
+    }
+    let sum =
+        |pick: fn(&PoolCells) -> &Histogram, bounds| merge::histograms(bounds, cells.iter().map(|cells| pick(cells)));
+    page.family(&core::REQUEST_DURATION).histogram(&[model, pool], &sum(|cells| &cells.duration, DURATION));
+    page.family(&core::TTFT).histogram(&[model, pool], &sum(|cells| &cells.first_token, FIRST_TOKEN));
+}
+
+/// Tokens have no pool label: the rows of one model add up.
+fn tokens(page: &mut Page, cores: &[Arc<CoreCells>], view: &View) {
+    let mut rows = view.rows.iter().peekable();
+    while let Some((row, [model, _])) = rows.next() {
+        let mut same = vec![*row];
+        while let Some((row, _)) = rows.next_if(|(_, [other, _])| other == model) {
+            same.push(*row);
+        }
+        let cells: Vec<&PoolCells> =
+            cores.iter().flat_map(|core| same.iter().filter_map(|row| core.pools.seen(*row))).collect();
+        if cells.is_empty() {
+            continue;
+        }
+        let prompt = merge::counters(cells.iter().map(|cells| &cells.prompt_tokens));
+        let completion = merge::counters(cells.iter().map(|cells| &cells.completion_tokens));
+        page.family(&core::TOKENS).count(&[model, "prompt"], prompt).count(&[model, "completion"], completion);
+    }
+}
+
+fn whole_cores(page: &mut Page, cores: &[Arc<CoreCells>]) {
+    let counter = |pick: fn(&CoreCells) -> &Counter| merge::counters(cores.iter().map(|core| pick(core)));
+    let gauge = |pick: fn(&CoreCells) -> &Gauge| merge::gauges(cores.iter().map(|core| pick(core)));
+    // Cells that may be set back in one core and shown as what only grows.
+    let grown = |pick: fn(&CoreCells) -> &Gauge| u64::try_from(gauge(pick)).unwrap_or(0);
+
+    let overhead = merge::histograms(OVERHEAD, cores.iter().map(|core| &core.overhead));
+    page.family(&core::OVERHEAD_SECONDS).histogram(&[], &overhead);
+    page.family(&core::USAGE_ABSENT)
+        .count(&["missing"], counter(|core| &core.usage_absent[0]))
+        .count(&["absurd"], counter(|core| &core.usage_absent[1]));
+    page.family(&core::BROKEN_STREAMS).count(&[], counter(|core| &core.broken_streams));
+    page.family(&core::CONNECTIONS_OPEN).gauge(&[], gauge(|core| &core.connections_open));
+    page.family(&core::REQUESTS_IN_FLIGHT).gauge(&[], gauge(|core| &core.in_flight));
+    page.family(&core::UPSTREAM_CONNECTIONS)
+        .count(&["opened"], grown(|core| &core.upstream_opened))
+        .count(&["reused"], grown(|core| &core.upstream_reused))
+        .count(&["stale"], grown(|core| &core.upstream_stale))
+        .count(&["retried"], grown(|core| &core.upstream_retried));
+    page.family(&core::PANICS).count(&[], counter(|core| &core.panics));
+    page.family(&core::ACCESS_LINES_LOST).count(&[], counter(|core| &core.access_lines_lost));
+}
+
+fn endpoints(page: &mut Page, board: &Board, view: &View) {
+    for (replica, slot) in &view.replicas {
+        page.family(&own::ENDPOINT_INFLIGHT).gauge(&[replica], board.in_flight(*slot));
+        page.family(&own::ENDPOINT_READY).gauge(&[replica], i64::from(board.is_ready(*slot)));
+    }
+    for (model, slots) in &view.models {
+        let ready = slots.iter().filter(|slot| board.is_ready(**slot)).count();
+        let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        page.family(&own::REPLICAS)
+            .gauge(&[model, "ready"], number(ready))
+            .gauge(&[model, "not_ready"], number(slots.len() - ready));
+    }
+}
+
+fn process(page: &mut Page, sources: &Sources, view: &View) {
+    let generation = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    page.family(&own::GENERATION).gauge(&[], generation(view.generation));
+    page.family(&own::GENERATION_OLDEST).gauge(&[], generation(sources.board.oldest_generation()));
+    page.family(&own::LOG_LINES_LOST).count(&[], sources.sink.lost_lines());
+    page.family(&own::BUILD_INFO).gauge(&[env!("CARGO_PKG_VERSION")], 1);
+    let mut known = |desc: &'static MetricDesc, value: Option<i64>| {
+        if let Some(value) = value {
+            page.family(desc).gauge(&[], value);
+        }
+    };
+    known(&own::RESIDENT_MEMORY, process::resident_memory_bytes());
+    known(&own::OPEN_FDS, process::open_fds());
+    page.family(&own::START_TIME).ratio(&[], sources.started.0 as f64 / 1000.0);
+}

@@ -1,0 +1,228 @@
+//! May an engine get requests? One task an endpoint asks it again and again and says so when the answer changes.
+//!
+//! Started by `run`; writes the load board's ready cells and the gateway's readiness. The loop also is the place from which
+//! an engine's metrics are read. `judge` decides, `client` asks, `models` reads the engine's list.
+//!
+//! An endpoint is ready when its health path answers 2xx and, at every turn to ready, its `/v1/models` lists what it is
+//! configured to serve: an engine that is up and still loading gets nothing. Where an engine has no such list, keeps it from
+//! us or answers with something else, that is said once and its health alone counts.
+
+mod client;
+mod judge;
+mod models;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use llmgw_config::EndpointConfig;
+use llmgw_engines::kind::engine;
+use llmgw_kit::chance::Chance;
+use llmgw_router::board::Board;
+use llmgw_router::readiness::Readiness;
+use llmgw_types::BoardSlot;
+use tokio::sync::{Semaphore, watch};
+
+use self::client::{Answer, Client, Fault};
+use self::judge::{Cause, Change, Judge, Verdict};
+use self::models::Listing;
+use crate::resolve::jittered;
+use crate::table::Addrs;
+
+/// Probes that may be under way at once, over all endpoints.
+pub(crate) const PROBES_MAX: usize = 128;
+/// What of a health answer is read; more ends the connection, not the verdict.
+const HEALTH_BYTES_MAX: usize = 64 << 10;
+/// What of a list of models is read.
+const MODELS_BYTES_MAX: usize = 1 << 20;
+const MODELS_PATH: &str = "/v1/models";
+
+/// Who is ready, counted once: the only writer of ready cells and of [`Readiness`]' numbers.
+pub(crate) struct Census {
+    board: Arc<Board>,
+    readiness: Arc<Readiness>,
+    counts: Mutex<Counts>,
+    first_round: watch::Sender<bool>,
+}
+
+#[derive(Default)]
+struct Counts {
+    known: u32,
+    ready: u32,
+    judged: u32,
+}
+
+impl Census {
+    /// Nobody is ready yet; the first round ends when `known` endpoints were judged.
+    pub(crate) fn new(board: Arc<Board>, readiness: Arc<Readiness>, known: u32) -> Self {
+        readiness.set_endpoints(0, known);
+        let counts = Mutex::new(Counts { known, ..Counts::default() });
+        Self { board, readiness, counts, first_round: watch::Sender::new(known == 0) }
+    }
+
+    /// Becomes true when every endpoint was judged once.
+    pub(crate) fn first_round(&self) -> watch::Receiver<bool> {
+        self.first_round.subscribe()
+    }
+
+    fn set(&self, slot: BoardSlot, is_ready: bool) {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.board.is_ready(slot) != is_ready {
+            self.board.set_ready(slot, is_ready);
+            counts.ready = if is_ready { counts.ready + 1 } else { counts.ready.saturating_sub(1) };
+            self.readiness.set_endpoints(counts.ready, counts.known);
+        }
+    }
+
+    fn judged_first(&self) {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.judged += 1;
+        if counts.judged >= counts.known {
+            self.end_first_round();
+        }
+    }
+
+    /// Ends the first round also where endpoints have not answered yet.
+    pub(crate) fn end_first_round(&self) {
+        self.first_round.send_replace(true);
+    }
+}
+
+/// What a probe needs beside its endpoint.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    pub census: Arc<Census>,
+    pub addrs: watch::Receiver<Addrs>,
+    pub permits: Arc<Semaphore>,
+    /// Between two probes of a ready endpoint.
+    pub interval: Duration,
+    /// For connecting.
+    pub connect_time: Duration,
+}
+
+/// One endpoint's loop.
+pub(crate) struct Prober {
+    endpoint: EndpointConfig,
+    slot: BoardSlot,
+    shared: Shared,
+    client: Client,
+    judge: Judge,
+    chance: Chance,
+    is_list_doubt_told: bool,
+}
+
+impl Prober {
+    pub(crate) fn new(endpoint: EndpointConfig, slot: BoardSlot, shared: Shared) -> Self {
+        let client = Client::new(&endpoint, shared.connect_time);
+        let chance = Chance::from_system();
+        Self { endpoint, slot, shared, client, judge: Judge::default(), chance, is_list_doubt_told: false }
+    }
+
+    /// Asks until the runtime ends.
+    pub(crate) async fn run(mut self) {
+        // A name that is being looked up for the first time is not a name that does not resolve.
+        let url = self.endpoint.url.clone();
+        let _ = self.shared.addrs.wait_for(|addrs| addrs.was_tried(&url)).await;
+        self.turn().await;
+        self.shared.census.judged_first();
+        loop {
+            self.wait().await;
+            self.turn().await;
+        }
+    }
+
+    async fn turn(&mut self) {
+        let verdict = self.ask().await;
+        let change = self.judge.hear(verdict);
+        self.shared.census.set(self.slot, self.judge.is_ready());
+        let replica = self.endpoint.name.as_str();
+        match change {
+            Some(Change::Ready) => tracing::info!(replica, url = %self.endpoint.url, "endpoint ready"),
+            Some(Change::NotReady(reason)) => {
+                tracing::warn!(replica, url = %self.endpoint.url, reason, "endpoint not ready");
+            }
+            None => {}
+        }
+    }
+
+    /// Until the next turn is due, or the endpoint's address is another.
+    async fn wait(&mut self) {
+        let pause = jittered(self.judge.pause(self.shared.interval), &mut self.chance);
+        let url = &self.endpoint.url;
+        let known = self.shared.addrs.borrow().of(url);
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            Ok(_) = self.shared.addrs.wait_for(|addrs| addrs.of(url) != known) => {}
+        }
+    }
+
+    async fn ask(&mut self) -> Verdict {
+        let Ok(_permit) = self.shared.permits.clone().acquire_owned().await else {
+            return Verdict::no(Cause::Silent, "");
+        };
+        let addr = self.shared.addrs.borrow().of(&self.endpoint.url);
+        let Some(addr) = addr else {
+            return Verdict::no(Cause::Unresolved, format!("host name {:?} does not resolve", self.endpoint.url.host));
+        };
+        let path = match &self.endpoint.health_path {
+            Some(path) => path.clone(),
+            None => engine(self.endpoint.engine).health_path.to_owned(),
+        };
+        let status = match self.client.get(addr, &path, HEALTH_BYTES_MAX).await {
+            Ok(Answer { status, .. }) | Err(Fault::TooLarge(status)) => status,
+            Err(fault) => return fault.into(),
+        };
+        match status {
+            200..=299 if self.judge.is_ready() => Verdict::Ready,
+            200..=299 => self.ask_models(addr).await,
+            _ => self.refused(&path, status),
+        }
+    }
+
+    /// A health answer that is no success.
+    fn refused(&self, path: &str, status: u16) -> Verdict {
+        match status {
+            401 | 403 => Verdict::no(Cause::KeyRefused, format!("{path} answered {status}: {}", self.key_hint())),
+            400..=499 => {
+                Verdict::no(Cause::WrongPath, format!("{path} answered {status}; set health_path if it is another"))
+            }
+            _ => Verdict::no(Cause::Unhealthy, format!("{path} answered {status}")),
+        }
+    }
+
+    fn key_hint(&self) -> String {
+        match &self.endpoint.api_key_source {
+            Some(source) => format!("the engine refuses the key from {source}"),
+            None => "the engine wants a key; name it in api_key_env".to_owned(),
+        }
+    }
+
+    async fn ask_models(&mut self, addr: std::net::SocketAddr) -> Verdict {
+        let answer = match self.client.get(addr, MODELS_PATH, MODELS_BYTES_MAX).await {
+            Ok(answer) => answer,
+            Err(Fault::TooLarge(_)) => {
+                return self.doubt(format!("{MODELS_PATH} is longer than {MODELS_BYTES_MAX} bytes"));
+            }
+            Err(fault) => return fault.into(),
+        };
+        match answer.status {
+            200..=299 => {}
+            401 | 403 => return self.doubt(format!("{MODELS_PATH} answered {}: {}", answer.status, self.key_hint())),
+            400..=499 => return self.doubt(format!("{MODELS_PATH} answered {}", answer.status)),
+            status => return Verdict::no(Cause::Unhealthy, format!("{MODELS_PATH} answered {status}")),
+        }
+        match models::compare(self.endpoint.engine, &self.endpoint.models, &answer.body) {
+            Listing::Listed => Verdict::Ready,
+            Listing::Absent(reason) => Verdict::no(Cause::ModelAbsent, reason),
+            Listing::Doubtful(reason) => self.doubt(reason),
+        }
+    }
+
+    /// Judges by health alone, and says once why.
+    fn doubt(&mut self, reason: String) -> Verdict {
+        if !std::mem::replace(&mut self.is_list_doubt_told, true) {
+            let replica = self.endpoint.name.as_str();
+            tracing::warn!(replica, url = %self.endpoint.url, reason, "endpoint judged by its health alone");
+        }
+        Verdict::Ready
+    }
+}

@@ -1,0 +1,159 @@
+//! Route tables to cores: the one that makes a table, keeps the books and says so to every core.
+//!
+//! Started by `run`; publishes when an address changes and passes on the gateway's way out. Decides nothing about routes
+//! (`table` does) and never waits for a core.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use llmgw_config::ServerConfig;
+use llmgw_router::board::Board;
+use llmgw_router::feed::Feed;
+use llmgw_router::message::CoreMessage;
+use llmgw_runtime::mailbox::{Latest, Post};
+use llmgw_types::snapshot::SnapshotError;
+use llmgw_types::{BoardSlot, CoreId, Snapshot};
+use tokio::sync::watch;
+
+use crate::run::Stage;
+use crate::table::{self, Addrs, BoardFull, Book, View};
+
+/// How soon a full lane is tried again.
+const FLUSH_AGAIN: Duration = Duration::from_millis(5);
+
+/// Why nothing was published.
+#[derive(Debug, thiserror::Error)]
+pub enum PublishError {
+    /// The board is too small.
+    #[error(transparent)]
+    Full(#[from] BoardFull),
+    /// The table does not fit together: a fault of this program.
+    #[error(transparent)]
+    Table(#[from] SnapshotError),
+}
+
+/// The only writer of feeds and the only sender of the side runtime.
+pub(crate) struct Publisher {
+    config: Arc<ServerConfig>,
+    board: Arc<Board>,
+    feeds: Vec<Arc<Latest<Feed>>>,
+    post: Post<CoreMessage>,
+    book: Book,
+    view: watch::Sender<Arc<View>>,
+    told: Stage,
+}
+
+impl Publisher {
+    /// Nothing is published yet. `created` in unix seconds.
+    pub(crate) fn new(
+        config: Arc<ServerConfig>,
+        board: Arc<Board>,
+        feeds: Vec<Arc<Latest<Feed>>>,
+        post: Post<CoreMessage>,
+        created: u64,
+    ) -> Self {
+        let book = Book::new(&board, created);
+        Self { config, board, feeds, post, book, view: watch::Sender::default(), told: Stage::Serving }
+    }
+
+    /// The names of the newest table.
+    pub(crate) fn view(&self) -> watch::Receiver<Arc<View>> {
+        self.view.subscribe()
+    }
+
+    /// The slot of an endpoint of the newest table.
+    pub(crate) fn slot(&self, endpoint: &str) -> Option<BoardSlot> {
+        self.book.slot(endpoint)
+    }
+
+    /// Makes a table and puts it before every core.
+    ///
+    /// Errors: there is no table; the cores keep the one they have.
+    pub(crate) fn publish(&mut self, addrs: &Addrs) -> Result<(), PublishError> {
+        let table = table::table(&self.config, addrs, &mut self.book, &self.board)?;
+        let feed = Arc::new(Feed { snapshot: Snapshot::of(&table)? });
+        // Names first: a core's record may be read before this thread comes back here.
+        self.view.send_replace(Arc::new(View::of(&table, &self.book)));
+        self.feeds.iter().for_each(|latest| latest.put(feed.clone()));
+        self.tell(CoreMessage::FeedReady);
+        tracing::debug!(generation = table.generation, bytes = feed.snapshot.size_bytes(), "route table published");
+        Ok(())
+    }
+
+    fn tell(&mut self, message: CoreMessage) {
+        for core in 0..self.feeds.len() {
+            self.post.send_or_keep(CoreId(u32::try_from(core).unwrap_or(u32::MAX)), message);
+        }
+    }
+
+    fn tell_stage(&mut self, stage: Stage) {
+        for (step, message) in [(Stage::Settling, CoreMessage::Settle), (Stage::Draining, CoreMessage::Drain)] {
+            if self.told < step && step <= stage {
+                self.tell(message);
+                self.told = step;
+            }
+        }
+    }
+
+    /// Publishes and passes on until the side runtime stops.
+    pub(crate) async fn run(mut self, mut addrs: watch::Receiver<Addrs>, mut stage: watch::Receiver<Stage>) {
+        loop {
+            let is_sent = self.post.flush();
+            tokio::select! {
+                // A sender that is gone means that the side runtime is ending; whoever ends it aborts this task.
+                Ok(()) = addrs.changed() => {
+                    let known = addrs.borrow_and_update().clone();
+                    if let Err(error) = self.publish(&known) {
+                        tracing::error!(%error, "route table not published");
+                    }
+                }
+                Ok(()) = stage.changed() => {
+                    let stage = *stage.borrow_and_update();
+                    self.tell_stage(stage);
+                    if stage == Stage::Stopped {
+                        return;
+                    }
+                }
+                () = tokio::time::sleep(FLUSH_AGAIN), if !is_sent => {}
+                else => return,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use llmgw_runtime::mailbox::Mesh;
+
+    use super::*;
+
+    fn publisher(slots: usize) -> (Publisher, Vec<Arc<Latest<Feed>>>) {
+        let text = "endpoints: [{ name: a, url: 'http://127.0.0.1:8000', model: m }, { url: 'http://h:1', model: m }]";
+        let config = llmgw_config::from_text("server.yaml", text, []).expect("a configuration");
+        let mesh = Mesh::new(2, 1, 8).expect("descriptors");
+        let feeds: Vec<_> = (0..2).map(|_| Arc::new(Latest::default())).collect();
+        let board = Arc::new(Board::new(2, slots));
+        (Publisher::new(Arc::new(config), board, feeds.clone(), mesh.post(2), 7), feeds)
+    }
+
+    #[test]
+    fn every_core_finds_the_newest_table_only() {
+        let (mut publisher, feeds) = publisher(4);
+        publisher.publish(&Addrs::default()).expect("room");
+        publisher.publish(&Addrs::default()).expect("room");
+        for feed in &feeds {
+            assert_eq!(feed.take().map(|feed| feed.snapshot.table().generation.to_native()), Some(2));
+            assert!(feed.take().is_none());
+        }
+        assert_eq!(publisher.view().borrow().generation, 2);
+        assert!(publisher.slot("a").is_some() && publisher.slot("h:1").is_some() && publisher.slot("b").is_none());
+    }
+
+    #[test]
+    fn a_board_that_is_too_small_is_said_with_the_endpoint_that_found_no_room() {
+        let (mut publisher, feeds) = publisher(1);
+        let error = publisher.publish(&Addrs::default()).expect_err("one slot").to_string();
+        assert!(error.contains("\"h:1\"") && error.contains("holds 1"), "{error}");
+        assert!(feeds.iter().all(|feed| feed.take().is_none()));
+    }
+}

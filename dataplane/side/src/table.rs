@@ -1,0 +1,288 @@
+//! Configuration and addresses to a route table, and to the names that pages and logs show.
+//!
+//! Called by `publish` for every publication. Decides rows, slots and order; does no I/O and reads no clock.
+
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use llmgw_config::url::{EngineUrl, Scheme};
+use llmgw_config::{EndpointConfig, RoutingProfileConfig, ScoreConfig, ServerConfig};
+use llmgw_engines::kind::engine;
+use llmgw_obs::rows::{RowIdx, RowNames};
+use llmgw_router::board::{Board, SlotBook};
+use llmgw_router::metrics::POOL_ROWS_MAX;
+use llmgw_router::scheduler::registry;
+use llmgw_types::snapshot::{Endpoint, Member, ModelName, ModelRoute, ProfileSpec};
+use llmgw_types::{BoardSlot, Pool, PoolKey, RouteTable};
+
+/// The picker of profiles whose own is not there; no model can be routed by one of those.
+const PICKER: &str = "p2c";
+
+/// What host names mean: no entry while a name was not looked up yet, none where it never resolved.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Addrs(pub HashMap<String, Option<IpAddr>>);
+
+impl Addrs {
+    /// Where to connect, if that is known. Written addresses need no entry.
+    pub fn of(&self, url: &EngineUrl) -> Option<SocketAddr> {
+        if url.scheme == Scheme::Unix {
+            return None;
+        }
+        let ip = literal(url).or_else(|| self.0.get(&url.host).copied().flatten())?;
+        Some(SocketAddr::new(ip, url.port))
+    }
+
+    /// Whether the host is an address, or was looked up at least once.
+    pub fn was_tried(&self, url: &EngineUrl) -> bool {
+        literal(url).is_some() || self.0.contains_key(&url.host)
+    }
+}
+
+/// The address that stands in the URL in place of a name.
+pub(crate) fn literal(url: &EngineUrl) -> Option<IpAddr> {
+    url.host.parse().ok()
+}
+
+/// Why no table could be made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no room for endpoint {endpoint:?}: the load board holds {slots} endpoints, those just removed included")]
+pub struct BoardFull {
+    /// The first that found no room.
+    pub endpoint: String,
+    /// The board's size.
+    pub slots: usize,
+}
+
+/// What outlives a publication: who holds which slot, which row counts what, how many tables there were.
+///
+/// Owner: the publisher. Invariant: a name keeps its slot, and a model and pool keep their row, as long as they live.
+pub struct Book {
+    slots: SlotBook,
+    held: HashMap<String, BoardSlot>,
+    /// By slot, also after its endpoint left: a record that is late still finds its name.
+    slot_names: HashMap<BoardSlot, Arc<str>>,
+    rows: RowNames<2>,
+    generation: u64,
+    created: u64,
+}
+
+impl Book {
+    /// An empty book for a board. `created` is what models are said to exist since, in unix seconds.
+    pub fn new(board: &Board, created: u64) -> Self {
+        Self {
+            slots: SlotBook::new(board.slot_count()),
+            held: HashMap::new(),
+            slot_names: HashMap::new(),
+            rows: RowNames::new(POOL_ROWS_MAX),
+            generation: 0,
+            created,
+        }
+    }
+
+    /// The slot an endpoint of the last table holds.
+    pub fn slot(&self, endpoint: &str) -> Option<BoardSlot> {
+        self.held.get(endpoint).copied()
+    }
+
+    fn assign(&mut self, endpoints: &[EndpointConfig], board: &Board, generation: u64) -> Result<(), BoardFull> {
+        let wanted: HashSet<&str> = endpoints.iter().map(|endpoint| endpoint.name.as_str()).collect();
+        let slots = &mut self.slots;
+        self.held.retain(|name, slot| {
+            let stays = wanted.contains(name.as_str());
+            if !stays {
+                slots.leave(*slot, generation);
+            }
+            stays
+        });
+        for endpoint in endpoints {
+            if self.held.contains_key(&endpoint.name) {
+                continue;
+            }
+            let slot = self
+                .slots
+                .take(board)
+                .ok_or_else(|| BoardFull { endpoint: endpoint.name.clone(), slots: board.slot_count() })?;
+            self.held.insert(endpoint.name.clone(), slot);
+            self.slot_names.insert(slot, Arc::from(endpoint.name.as_str()));
+        }
+        Ok(())
+    }
+}
+
+/// A pool while its members are gathered.
+struct PoolDraft {
+    key: PoolKey,
+    /// The highest among its members'.
+    priority: i32,
+    members: Vec<Member>,
+}
+
+/// The route table of a configuration: endpoints in the order of the file, each model's pools by falling priority (those
+/// of equal priority in the order of the file), names sorted.
+///
+/// Errors: more endpoints than the board has slots. The generation then stays as it was.
+pub fn table(config: &ServerConfig, addrs: &Addrs, book: &mut Book, board: &Board) -> Result<RouteTable, BoardFull> {
+    let generation = book.generation + 1;
+    book.assign(&config.endpoints, board, generation)?;
+    book.generation = generation;
+    let mut table = RouteTable {
+        generation,
+        endpoints: config.endpoints.iter().map(|endpoint| endpoint_row(endpoint, addrs, book)).collect(),
+        profiles: config.router.profiles.iter().map(profile_row).collect(),
+        ..RouteTable::default()
+    };
+    let drafts = gather(config);
+    for (model, mut drafts) in config.models.iter().zip(drafts) {
+        let row = row(table.models.len());
+        drafts.sort_by_key(|draft| Reverse(draft.priority));
+        let mut pools = Vec::with_capacity(drafts.len());
+        for draft in drafts {
+            pools.push(self::row(table.pools.len()));
+            let label = draft.key.label();
+            let metric_row = book.rows.row([&model.name, &label]).0;
+            // The order was decided on the signed number; below zero there is nothing left to tell apart.
+            let priority = u32::try_from(draft.priority).unwrap_or(0);
+            table.pools.push(Pool { model: row, label, priority, metric_row, members: draft.members });
+        }
+        let profile = config.router.profiles.iter().position(|profile| profile.name == model.routing_profile);
+        let profile = self::row(profile.unwrap_or(0));
+        table.models.push(ModelRoute { name: model.name.clone(), created: book.created, pools, profile });
+        let names = std::iter::once(&model.name).chain(&model.aliases);
+        table.names.extend(names.map(|name| ModelName { name: name.clone(), model: row }));
+    }
+    table.names.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(table)
+}
+
+/// Each model's pools, in the order of the configuration's models.
+fn gather(config: &ServerConfig) -> Vec<Vec<PoolDraft>> {
+    let rows: HashMap<&str, usize> =
+        config.models.iter().zip(0..).map(|(model, at)| (model.name.as_str(), at)).collect();
+    let mut drafts: Vec<Vec<PoolDraft>> = config.models.iter().map(|_| Vec::new()).collect();
+    for (at, endpoint) in config.endpoints.iter().enumerate() {
+        for served in &endpoint.models {
+            let Some(pools) = rows.get(served.name.as_str()).and_then(|row| drafts.get_mut(*row)) else { continue };
+            let member = Member { endpoint: row(at), served_as: served.served_as.clone() };
+            let is_its = |draft: &&mut PoolDraft| {
+                draft.key.fabric == endpoint.fabric && draft.key.gpu_class == endpoint.gpu_class
+            };
+            match pools.iter_mut().find(is_its) {
+                Some(draft) => {
+                    draft.priority = draft.priority.max(endpoint.priority);
+                    draft.members.push(member);
+                }
+                None => pools.push(PoolDraft {
+                    key: PoolKey {
+                        model: served.name.clone(),
+                        fabric: endpoint.fabric.clone(),
+                        gpu_class: endpoint.gpu_class.clone(),
+                    },
+                    priority: endpoint.priority,
+                    members: vec![member],
+                }),
+            }
+        }
+    }
+    drafts
+}
+
+fn endpoint_row(endpoint: &EndpointConfig, addrs: &Addrs, book: &Book) -> Endpoint {
+    let idle_limit = engine(endpoint.engine).pool_idle_limit();
+    Endpoint {
+        name: endpoint.name.clone(),
+        slot: book.slot(&endpoint.name).map_or(0, |slot| slot.0),
+        addr: addrs.of(&endpoint.url),
+        host: endpoint.host_header.clone(),
+        authorization: authorization(endpoint),
+        engine: endpoint.engine,
+        weight: endpoint.weight,
+        idle_limit_ms: u32::try_from(idle_limit.as_millis()).unwrap_or(u32::MAX),
+    }
+}
+
+/// The `Authorization` field the engine wants, if it wants one.
+pub(crate) fn authorization(endpoint: &EndpointConfig) -> Option<String> {
+    endpoint.api_key.as_ref().map(|key| format!("Bearer {}", key.expose()))
+}
+
+fn profile_row(profile: &RoutingProfileConfig) -> ProfileSpec {
+    let scorers = match &profile.score {
+        // By cost: until costs are known there is `inflight`, which counts in any case.
+        ScoreConfig::Cost { .. } => Vec::new(),
+        ScoreConfig::Weighted(weights) => weights
+            .iter()
+            .filter(|(name, _)| registry::scorer(name).is_some())
+            .map(|(name, weight)| (name.clone(), *weight as f32))
+            .collect(),
+    };
+    let picker = registry::picker(profile.picker.kind.word()).map_or(PICKER, |picker| picker.name());
+    ProfileSpec { name: profile.name.clone(), scorers, picker: picker.to_owned() }
+}
+
+/// Rows are counted in 32 bits; configurations are bounded far below.
+fn row(at: usize) -> u32 {
+    u32::try_from(at).unwrap_or(u32::MAX)
+}
+
+/// Names of the newest table, for pages and logs. Holds no key and no address.
+#[derive(Debug, Default)]
+pub struct View {
+    /// The table's number.
+    pub generation: u64,
+    /// Endpoints, sorted by name.
+    pub replicas: Vec<(String, BoardSlot)>,
+    /// Models, sorted by name, with the slots of the endpoints that serve them, each once.
+    pub models: Vec<(String, Vec<BoardSlot>)>,
+    /// Rows that the table counts in, `other` first, then sorted by name.
+    pub rows: Vec<(RowIdx, [String; 2])>,
+    all_rows: Vec<[String; 2]>,
+    slot_names: HashMap<BoardSlot, Arc<str>>,
+}
+
+impl View {
+    /// The names of a table that was made with this book.
+    pub fn of(table: &RouteTable, book: &Book) -> Self {
+        let slot = |endpoint: u32| table.endpoints.get(endpoint as usize).map(|endpoint| BoardSlot(endpoint.slot));
+        let mut replicas: Vec<_> =
+            table.endpoints.iter().map(|endpoint| (endpoint.name.clone(), BoardSlot(endpoint.slot))).collect();
+        replicas.sort();
+        let slots_of = |model: &ModelRoute| {
+            let pools = model.pools.iter().filter_map(|pool| table.pools.get(*pool as usize));
+            let mut slots: Vec<_> =
+                pools.flat_map(|pool| &pool.members).filter_map(|member| slot(member.endpoint)).collect();
+            slots.sort_unstable();
+            slots.dedup();
+            slots
+        };
+        let mut models: Vec<_> = table.models.iter().map(|model| (model.name.clone(), slots_of(model))).collect();
+        models.sort();
+        let used: HashSet<u32> = table.pools.iter().map(|pool| pool.metric_row).chain([RowIdx::OTHER.0]).collect();
+        let names = |(row, values): (RowIdx, [&str; 2])| (row, values.map(str::to_owned));
+        let mut rows: Vec<_> = book.rows.iter().filter(|(row, _)| used.contains(&row.0)).map(names).collect();
+        rows.sort_by(|one, other| (one.0 != RowIdx::OTHER, &one.1).cmp(&(other.0 != RowIdx::OTHER, &other.1)));
+        Self {
+            generation: table.generation,
+            replicas,
+            models,
+            rows,
+            all_rows: book.rows.iter().map(|(_, values)| values.map(str::to_owned)).collect(),
+            slot_names: book.slot_names.clone(),
+        }
+    }
+
+    /// The endpoint that holds a slot, or held it last.
+    pub fn replica(&self, slot: BoardSlot) -> Option<&str> {
+        self.slot_names.get(&slot).map(|name| &**name)
+    }
+
+    /// Model and pool of a metric row; none for `other`.
+    pub fn row(&self, row: u32) -> Option<[&str; 2]> {
+        let [model, pool] = self.all_rows.get(row as usize).filter(|_| row != RowIdx::OTHER.0)?;
+        Some([model, pool])
+    }
+}
+
+#[cfg(test)]
+mod tests;

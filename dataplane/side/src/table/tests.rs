@@ -1,0 +1,159 @@
+use llmgw_types::{CoreId, Snapshot};
+
+use super::*;
+
+const TWO_MODELS: &str = "
+endpoints:
+  - { name: a, url: 'http://10.0.0.1:8000', model: big, served_as: org/big, fabric: ib0, gpu_class: h100, priority: 50 }
+  - { name: b, url: 'http://[::1]:8000', models: [{ name: big }, { name: small, served_as: s }], gpu_class: l4 }
+  - { name: c, url: 'http://c.local:8000', model: big, fabric: ib0, gpu_class: h100, priority: 200, engine: llamacpp, weight: 7 }
+  - { name: d, url: 'http://10.0.0.4', model: big, fabric: ib1, gpu_class: h100, priority: -5, api_key_env: KEY }
+models:
+  - { name: small, aliases: [zz, default] }
+";
+
+fn config(text: &str) -> ServerConfig {
+    llmgw_config::from_text("server.yaml", text, [("KEY".to_owned(), "k1".to_owned())])
+        .unwrap_or_else(|e| panic!("{e}"))
+}
+
+struct World {
+    board: Board,
+    book: Book,
+}
+
+impl World {
+    fn new(slots: usize) -> Self {
+        let board = Board::new(1, slots);
+        let book = Book::new(&board, 1_700_000_000);
+        Self { board, book }
+    }
+
+    fn table(&mut self, text: &str) -> RouteTable {
+        table(&config(text), &Addrs::default(), &mut self.book, &self.board).expect("room")
+    }
+}
+
+/// Model, pool, priority and `endpoint as served` of every pool, in the order in which models would try them.
+fn pools(table: &RouteTable) -> Vec<String> {
+    let members = |pool: &Pool| {
+        let name =
+            |member: &Member| format!("{} as {}", table.endpoints[member.endpoint as usize].name, member.served_as);
+        pool.members.iter().map(name).collect::<Vec<_>>().join(", ")
+    };
+    let describe = |model: &ModelRoute, pool: &Pool| {
+        format!("{} on {} ({}): {}", model.name, pool.label, pool.priority, members(pool))
+    };
+    table
+        .models
+        .iter()
+        .flat_map(|model| model.pools.iter().map(move |pool| describe(model, &table.pools[*pool as usize])))
+        .collect()
+}
+
+#[test]
+fn endpoints_form_pools_by_model_fabric_and_class_and_the_highest_priority_comes_first() {
+    let table = World::new(8).table(TWO_MODELS);
+    assert_eq!(
+        pools(&table),
+        [
+            "small on none/l4 (100): b as s",
+            "big on ib0/h100 (200): a as org/big, c as big",
+            "big on none/l4 (100): b as big",
+            "big on ib1/h100 (0): d as big",
+        ]
+    );
+    assert!(Snapshot::of(&table).is_ok());
+}
+
+#[test]
+fn names_and_aliases_are_sorted_and_mean_their_model() {
+    let table = World::new(8).table(TWO_MODELS);
+    let names: Vec<_> =
+        table.names.iter().map(|row| (row.name.as_str(), table.models[row.model as usize].name.as_str())).collect();
+    assert_eq!(names, [("big", "big"), ("default", "small"), ("small", "small"), ("zz", "small")]);
+    assert!(table.models.iter().all(|model| model.created == 1_700_000_000));
+}
+
+#[test]
+fn an_endpoints_row_says_how_it_is_reached() {
+    let mut world = World::new(8);
+    let config = config(TWO_MODELS);
+    let addrs = Addrs(HashMap::from([("c.local".to_owned(), Some([10, 0, 0, 9].into()))]));
+    let table = table(&config, &addrs, &mut world.book, &world.board).expect("room");
+    let addr = |at: usize| table.endpoints[at].addr.map(|addr| addr.to_string());
+    assert_eq!(addr(0).as_deref(), Some("10.0.0.1:8000"));
+    assert_eq!(addr(1).as_deref(), Some("[::1]:8000"));
+    assert_eq!(addr(2).as_deref(), Some("10.0.0.9:8000"));
+    assert_eq!(table.endpoints[3].authorization.as_deref(), Some("Bearer k1"));
+    assert_eq!(table.endpoints[3].host, "10.0.0.4");
+    assert_eq!((table.endpoints[2].weight, table.endpoints[0].authorization.as_ref()), (7, None));
+    assert_eq!(table.endpoints[0].idle_limit_ms, 4000);
+    assert_eq!(World::new(8).table(TWO_MODELS).endpoints[2].addr, None, "not looked up yet");
+}
+
+#[test]
+fn an_endpoint_keeps_its_slot_when_another_goes_and_a_third_comes() {
+    let text = |names: &[&str]| {
+        let line = |(at, name): (usize, &&str)| {
+            format!("  - {{ name: {name}, url: 'http://10.0.0.1:{}', model: m }}\n", at + 1)
+        };
+        format!("endpoints:\n{}", names.iter().enumerate().map(line).collect::<String>())
+    };
+    let mut world = World::new(4);
+    let slots = |table: &RouteTable| -> HashMap<String, u32> {
+        table.endpoints.iter().map(|endpoint| (endpoint.name.clone(), endpoint.slot)).collect()
+    };
+    let first = world.table(&text(&["a", "b", "c"]));
+    let second = world.table(&text(&["c", "a", "d"]));
+    let (was, is) = (slots(&first), slots(&second));
+    assert_eq!((was["a"], was["c"]), (is["a"], is["c"]));
+    assert_ne!(is["d"], was["b"], "the core may still count on b");
+    assert_eq!((first.generation, second.generation), (1, 2));
+
+    // The core has moved on: b's slot is free for the next.
+    world.board.set_generation(CoreId(0), 2);
+    let third = world.table(&text(&["c", "a", "d", "e"]));
+    assert_eq!(slots(&third)["e"], was["b"]);
+
+    let config = config(&text(&["c", "a", "d", "e", "f"]));
+    let error = table(&config, &Addrs::default(), &mut world.book, &world.board).expect_err("four slots");
+    assert_eq!(error, BoardFull { endpoint: "f".into(), slots: 4 });
+    assert_eq!(world.table(&text(&["a"])).generation, 4, "a table that was not made does not count");
+}
+
+#[test]
+fn profiles_keep_what_this_version_can_do() {
+    let text = format!(
+        "{TWO_MODELS}\nrouter: {{ profiles: {{ mine: {{ scorers: {{ inflight: 2 }}, picker: {{ type: max-score }} }} }} }}"
+    );
+    let table = World::new(8).table(&text);
+    let profile = |name: &str| table.profiles.iter().find(|profile| profile.name == name).expect(name);
+    assert_eq!(profile("mine").scorers, [("inflight".to_owned(), 2.0)]);
+    assert_eq!(profile("mine").picker, "max-score");
+    assert_eq!((profile("chat").scorers.len(), profile("chat").picker.as_str()), (0, "p2c"));
+    assert!(table.profiles.iter().all(|profile| registry::picker(&profile.picker).is_some()));
+    let used = &table.profiles[table.models[0].profile as usize];
+    assert_eq!(used.name, config(TWO_MODELS).router.default_profile);
+}
+
+#[test]
+fn rows_stay_with_their_model_and_pool_and_only_those_in_use_are_shown() {
+    let mut world = World::new(8);
+    let first = world.table(TWO_MODELS);
+    let view = View::of(&first, &world.book);
+    let shown: Vec<_> = view.rows.iter().map(|(_, names)| names.join("@")).collect();
+    assert_eq!(shown, ["other@other", "big@ib0/h100", "big@ib1/h100", "big@none/l4", "small@none/l4"]);
+    let replicas: Vec<_> = view.replicas.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(replicas, ["a", "b", "c", "d"]);
+    let served: Vec<_> = view.models.iter().map(|(name, slots)| (name.as_str(), slots.len())).collect();
+    assert_eq!(served, [("big", 4), ("small", 1)]);
+
+    let second = world.table("endpoints: [{ name: b, url: 'http://[::1]:8000', model: big, gpu_class: l4 }]");
+    let later = View::of(&second, &world.book);
+    assert_eq!(later.rows.len(), 2);
+    assert_eq!(later.replicas.len(), 1);
+    let (a_slot, row) = (BoardSlot(first.endpoints[0].slot), first.pools[0].metric_row);
+    assert_eq!((later.replica(a_slot), later.row(row)), (Some("a"), Some(["small", "none/l4"])), "for late records");
+    assert_eq!((later.row(0), later.row(99), later.replica(BoardSlot(99))), (None, None, None));
+}
