@@ -18,9 +18,6 @@ use crate::tally::{Quantiles, Times};
 use crate::target::Target;
 use crate::usage::monotonic_ns;
 
-/// How long an engine may take to see a close before it counts as never seen.
-const SEEN_WITHIN: Duration = Duration::from_secs(10);
-
 /// What to run.
 #[derive(Debug, Clone)]
 pub struct Cancel {
@@ -34,6 +31,8 @@ pub struct Cancel {
     pub cut_after: Duration,
     /// The longest a close may take to reach the engine.
     pub delay_us_max: f64,
+    /// A close that the engine has not seen by then counts as never seen.
+    pub seen_within: Duration,
 }
 
 /// One group of calls.
@@ -165,7 +164,7 @@ async fn closes(plan: &Cancel, cuts: &[(String, u64)]) -> Result<Vec<(String, Cl
                 .filter(|one| ours(one).is_some())
                 .all(|one| one.client_closed_at_ns.or(one.ended_at_ns).is_some())
         };
-        let (requests, _) = control::until(SEEN_WITHIN, ask, all_closed).await?;
+        let (requests, _) = control::until(plan.seen_within, ask, all_closed).await?;
         let offset = control::clock_offset_ns(engine).await?;
         for recorded in &requests {
             if let Some((tag, _)) = ours(recorded) {

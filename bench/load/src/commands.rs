@@ -253,6 +253,7 @@ async fn cancel(args: &Args, common: &Common, place: &Place) -> Run {
         call_count: args.number("--calls", 8)?,
         cut_after: args.time("--cut-after", Duration::from_secs(1))?,
         delay_us_max: args.time("--delay-max", Duration::from_millis(5))?.as_secs_f64() * 1e6,
+        seen_within: Duration::from_secs(10),
     };
     args.finish()?;
     show(common, &cancel::run(plan, common.progress).await.map_err(Ended::Failed)?)

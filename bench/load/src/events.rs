@@ -27,8 +27,8 @@ pub struct Events {
 /// What is told about each data event as it becomes whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
-    /// When the engine says it sent it, on the machine's monotonic clock.
-    pub sent_ns: Option<u64>,
+    /// When the engine says it sent it, in nanoseconds since 1970.
+    pub sent_unix_ns: Option<u64>,
 }
 
 impl Events {
@@ -69,18 +69,18 @@ impl Events {
             Some(data) => {
                 self.is_faulty |= self.is_done || data.starts_with(b"{\"error\"");
                 self.count += 1;
-                on(Event { sent_ns: stamp(event) });
+                on(Event { sent_unix_ns: stamp(event) });
             }
         }
     }
 }
 
-/// The digits behind ` t=` in an event's text: 16 to 20 of them are a monotonic time in nanoseconds.
+/// The send time a simulated engine writes into its events when asked to.
 fn stamp(event: &[u8]) -> Option<u64> {
     digits(event, memmem::find(event, STAMP)? + STAMP.len())
 }
 
-const STAMP: &[u8] = b" t=";
+const STAMP: &[u8] = b"\"sent_unix_ns\":";
 
 fn digits(event: &[u8], from: usize) -> Option<u64> {
     let tail = event.get(from..)?;
@@ -136,13 +136,15 @@ mod tests {
         let mut events = Events::default();
         let mut stamps = Vec::new();
         for piece in text.as_bytes().chunks(piece_bytes) {
-            events.push(piece, |event| stamps.push(event.sent_ns));
+            events.push(piece, |event| stamps.push(event.sent_unix_ns));
         }
         (events, stamps)
     }
 
     fn stream(id: &str, created: u64, sent: u64, word: &str) -> String {
-        let event = format!("data: {{\"id\":\"{id}\",\"created\":{created},\"content\":\"{word} t={sent} \"}}\n\n");
+        let event = format!(
+            "data: {{\"id\":\"{id}\",\"created\":{created},\"content\":\"{word}\",\"sent_unix_ns\":{sent}}}\n\n"
+        );
         format!(": hello\n\n{event}{event}data: [DONE]\n\n")
     }
 

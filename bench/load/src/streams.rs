@@ -18,7 +18,7 @@ use crate::progress::Progress;
 use crate::report::{Report, row, spread, watched_rows};
 use crate::tally::{Quantiles, Times};
 use crate::target::Target;
-use crate::usage::monotonic_ns;
+use crate::usage::{monotonic_ns, unix_ns};
 use crate::watch::{Watch, Watched};
 use crate::wire::Part;
 
@@ -172,6 +172,7 @@ async fn one_stream(plan: &Streams, shared: &Shared) -> Ended {
     let mut is_open = false;
     let mut last_ns = None;
     let sent_ns = monotonic_ns();
+    let wall_offset_ns = unix_ns().saturating_sub(sent_ns);
     let mut on = |part: Part<'_>, now: u64| {
         let Part::Body(bytes) = part else { return };
         if !is_open {
@@ -185,8 +186,8 @@ async fn one_stream(plan: &Streams, shared: &Shared) -> Ended {
                 None => shared.first_event.borrow_mut().record(now.saturating_sub(sent_ns)),
                 Some(last) => shared.gap.borrow_mut().record(now.saturating_sub(last)),
             }
-            if let Some(engine_ns) = event.sent_ns {
-                shared.one_way.borrow_mut().record(now.saturating_sub(engine_ns));
+            if let Some(sent_unix_ns) = event.sent_unix_ns {
+                shared.one_way.borrow_mut().record((now + wall_offset_ns).saturating_sub(sent_unix_ns));
             }
         });
     };
