@@ -6,6 +6,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::read::PROBLEM_COUNT_MAX;
+
 /// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
@@ -45,6 +47,7 @@ impl ConfigError {
     pub(crate) fn new(file: &str, mut problems: Vec<Problem>) -> Self {
         problems.sort();
         problems.dedup();
+        problems.truncate(PROBLEM_COUNT_MAX);
         Self { file: file.to_owned(), problems }
     }
 
@@ -73,6 +76,9 @@ impl fmt::Display for ConfigError {
                 f.write_str("\n")?;
             }
             write!(f, "{}: {}", problem.place.in_file(&self.file), problem.message)?;
+        }
+        if self.problems.len() >= PROBLEM_COUNT_MAX {
+            write!(f, "\nthere may be more; only {PROBLEM_COUNT_MAX} are collected")?;
         }
         Ok(())
     }

@@ -75,6 +75,11 @@ pub(crate) enum Step {
     Name(String),
 }
 
+/// The most problems that are collected; a file with more has one reason for them all.
+pub(crate) const PROBLEM_COUNT_MAX: usize = 200;
+/// The most names among which a near one is looked for.
+const HINT_NAMES_MAX: usize = 1000;
+
 /// Collects what is wrong, and knows where in the tree the reading is.
 #[derive(Default)]
 pub(crate) struct Reader {
@@ -89,7 +94,14 @@ pub(crate) struct Reader {
 
 impl Reader {
     pub(crate) fn problem(&mut self, place: &Place, message: String) {
-        self.problems.push(Problem { place: place.clone(), message });
+        if self.problems.len() < PROBLEM_COUNT_MAX {
+            self.problems.push(Problem { place: place.clone(), message: clipped(message) });
+        }
+    }
+
+    /// No further problem will be kept, so none need be looked for.
+    fn is_full(&self) -> bool {
+        self.problems.len() >= PROBLEM_COUNT_MAX
     }
 
     /// The path as people write it: `endpoints[0].url`.
@@ -135,6 +147,9 @@ impl Reader {
     pub(crate) fn entries<'n>(&mut self, node: &'n Node, known: &[&str]) -> Option<&'n [Entry]> {
         let entries = self.map(node, "keys")?;
         for entry in entries.iter().filter(|entry| !known.contains(&entry.key.as_str())) {
+            if self.is_full() {
+                break;
+            }
             let hint = hint(&entry.key, known);
             if !hint.is_empty() {
                 self.misspelt.push(node.place.clone());
@@ -187,7 +202,7 @@ impl Reader {
                 let value = T::read(&entry.value, self);
                 if let Some(value) = &value {
                     let is_default = entry.value.is_blank() || fallback().is_some_and(|default| default == *value);
-                    self.judge_availability(entry, is_default);
+                    self.judge_availability(entry, is_default, default);
                 }
                 value.or_else(fallback).map(|value| Field { value, place: entry.value.place.clone() })
             }
@@ -197,12 +212,16 @@ impl Reader {
     }
 
     /// A key whose feature is not there yet may be off or at its default, and is named.
-    fn judge_availability(&mut self, entry: &Entry, is_default: bool) {
+    fn judge_availability(&mut self, entry: &Entry, is_default: bool, default: Option<&str>) {
         let Some(rule) = availability::rule(&self.pattern()) else { return };
         let key = self.path();
         match rule {
             Rule::Off if !is_default => {
-                let message = format!("{key} is not available in this version; leave it out");
+                let right = match default {
+                    None | Some("{}" | "[]" | "''") => String::new(),
+                    Some(default) => format!(", or write {default}"),
+                };
+                let message = format!("{key} is not available in this version; leave it out{right}");
                 self.problem(&entry.key_place, message);
             }
             Rule::Off => self.no_effect(&entry.key_place, key, availability::OFF),
@@ -214,6 +233,18 @@ impl Reader {
     pub(crate) fn no_effect(&mut self, place: &Place, key: String, reason: &'static str) {
         self.without_effect.push(WithoutEffect { place: place.clone(), key, reason });
     }
+}
+
+/// The middle of a long message goes: it repeats what the file says.
+fn clipped(message: String) -> String {
+    const CHARACTERS_MAX: usize = 700;
+    let count = message.chars().count();
+    if count <= CHARACTERS_MAX {
+        return message;
+    }
+    let begin: String = message.chars().take(CHARACTERS_MAX / 2).collect();
+    let end: String = message.chars().skip(count - CHARACTERS_MAX / 2).collect();
+    format!("{begin} … {end}")
 }
 
 fn render(steps: &[Step], mut add: impl FnMut(&Step, &mut String)) -> String {
@@ -238,6 +269,7 @@ pub(crate) fn hint(written: &str, known: &[&str]) -> String {
     let folded = written.to_lowercase().replace('-', "_");
     let best = known
         .iter()
+        .take(HINT_NAMES_MAX)
         .map(|name| (strsim::damerau_levenshtein(&folded, &name.to_lowercase().replace('-', "_")), *name))
         .min_by_key(|(distance, _)| *distance);
     match best {

@@ -58,31 +58,55 @@ fn what_turns_something_on_that_is_not_there_is_refused_and_all_else_is_understo
     let secrets = [("LLMGW_ADMIN_TOKEN", "t"), ("VLLM_KEY", "k")];
     let error = load(EVERYTHING_ON, &secrets).expect_err("features that are not there").to_string();
     let expected = "\
-server.yaml:5:1: auth is not available in this version; leave it out
+server.yaml:5:1: auth is not available in this version; leave it out, or write none
 server.yaml:8:1: tls is not available in this version; leave it out
 server.yaml:9:1: agent_listen is not available in this version; leave it out
 server.yaml:10:1: agent_tls is not available in this version; leave it out
-server.yaml:11:1: agent_plaintext is not available in this version; leave it out
-server.yaml:12:10: store.path is not available in this version; leave it out
+server.yaml:11:1: agent_plaintext is not available in this version; leave it out, or write false
+server.yaml:12:10: store.path is not available in this version; leave it out, or write /var/lib/llmgw/llmgw.db
 server.yaml:13:12: tracing.endpoint is not available in this version; leave it out
 server.yaml:17:10: endpoints[0].url: https engines are not available in this version; use http
-server.yaml:30:5: endpoints[0].scheduling is not available in this version; leave it out
+server.yaml:30:5: endpoints[0].scheduling is not available in this version; leave it out, or write fifo
 server.yaml:32:5: endpoints[0].tls is not available in this version; leave it out
 server.yaml:34:12: endpoints[2].url: unix engines are not available in this version; use http
-server.yaml:39:16: router.admission.kv_by_band is not available in this version; leave it out
-server.yaml:39:34: router.admission.heartbeat is not available in this version; leave it out
+server.yaml:39:16: router.admission.kv_by_band is not available in this version; leave it out, or write false
+server.yaml:39:34: router.admission.heartbeat is not available in this version; leave it out, or write 0s
 server.yaml:40:20: router.default_profile: \"spread\" picks by softmax, which is not available in this version; use a profile that picks by p2c or max-score
 server.yaml:42:26: router.profiles.spread.scorers: \"prefix\" is not available in this version; leave it out, or give it the weight 0
 server.yaml:42:39: router.profiles.spread.scorers: \"queue\" is not available in this version; leave it out, or give it the weight 0
 server.yaml:42:84: router.profiles.spread.picker: \"softmax\" is not available in this version; use p2c or max-score
 server.yaml:43:21: router.profiles.costly.cost is not available in this version; leave it out, or use the scorer inflight
-server.yaml:44:26: router.prefix.kv_events.enabled is not available in this version; leave it out
+server.yaml:44:26: router.prefix.kv_events.enabled is not available in this version; leave it out, or write false
 server.yaml:49:5: models[0].fallbacks is not available in this version; leave it out
-server.yaml:51:49: models[0].admission.heartbeat is not available in this version; leave it out
+server.yaml:51:49: models[0].admission.heartbeat is not available in this version; leave it out, or write 0s
 server.yaml:52:5: models[0].source is not available in this version; leave it out
 server.yaml:54:5: models[0].scaling is not available in this version; leave it out
 server.yaml:56:5: models[0].profiles is not available in this version; leave it out";
     assert_eq!(error, expected);
+}
+
+#[test]
+fn files_made_to_hurt_are_refused_in_few_words() {
+    let endpoints = "  - { url: x, modle: y }\n".repeat(5_000);
+    let keys: String = (0..30_000).map(|at| format!("k{at}: 1\n")).collect();
+    for text in [
+        "[".repeat(1 << 20),
+        "- ".repeat(1 << 20),
+        "? ".repeat(1 << 20),
+        "a: &a [*a, *a]\n".repeat(1000),
+        "#".repeat(1 << 20),
+        format!("listen: {}", "a".repeat(1 << 19)),
+        format!("endpoints:\n{endpoints}"),
+        keys,
+    ] {
+        let said = load(&text, &[]).expect_err("no configuration").to_string();
+        assert!(
+            said.lines().count() <= 202 && said.len() < 100_000,
+            "{} lines, {} bytes",
+            said.lines().count(),
+            said.len()
+        );
+    }
 }
 
 /// Cuts at a character, so that the rest is text.

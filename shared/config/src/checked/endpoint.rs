@@ -2,7 +2,7 @@
 //!
 //! Knows nothing of the catalog: `model` judges the two together.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::availability;
 use crate::config::{EndpointConfig, MetricsPath, ServedModel};
@@ -168,9 +168,10 @@ fn check_models(path: &str, endpoint: &Field<Endpoint>, reader: &mut Reader) -> 
                 reader.problem(&endpoint.served_as.place, message);
             }
             let mut models: Vec<ServedModel> = Vec::new();
+            let mut names: HashSet<&str> = HashSet::new();
             for (at, model) in several.iter().enumerate() {
                 check_name(&model.name, &format!("{path}.models[{at}].name"), reader);
-                if models.iter().any(|other| other.name == model.name.value) {
+                if !names.insert(&model.name) {
                     let message =
                         format!("{path}.models[{at}].name: {:?} is there already; keep one", model.name.value);
                     reader.problem(&model.name.place, message);

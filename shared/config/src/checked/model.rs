@@ -40,11 +40,7 @@ pub(super) fn check(
             reader.problem(&model.name.place, message);
         }
         meaning.entry(&model.name).or_insert_with(|| format!("the model {:?}", *model.name));
-        for (section, value) in [("admission", model.admission.is_some()), ("prefix", model.prefix.is_some())] {
-            if value && section == "admission" {
-                router::check_admission(&format!("{path}.{section}"), model.admission.value.as_ref(), reader);
-            }
-        }
+        router::check_admission(&format!("{path}.admission"), model.admission.value.as_ref(), reader);
         if let Some(name) = &model.routing_profile.value {
             let named = Field { value: name.clone(), place: model.routing_profile.place.clone() };
             profile::check_reference(&format!("{path}.routing_profile"), &named, &router.profiles, reader);
@@ -62,12 +58,13 @@ pub(super) fn check(
         }
     }
     let names: Vec<&str> = served.iter().copied().chain(tree.models.iter().map(|model| model.name.as_str())).collect();
+    let known: HashSet<&str> = names.iter().copied().collect();
     for (at, model) in tree.models.iter().enumerate() {
         for (nth, fallback) in model.fallbacks.iter().enumerate() {
             let path = format!("models[{at}].fallbacks[{nth}]");
             if fallback.value == model.name.value {
                 reader.problem(&fallback.place, format!("{path}: a model cannot stand in for itself; name another"));
-            } else if !names.contains(&fallback.as_str()) && !reader.has_lost_items {
+            } else if !known.contains(fallback.as_str()) && !reader.has_lost_items {
                 let hint = hint(fallback, &names);
                 reader.problem(&fallback.place, format!("{path}: no model is called {:?}{hint}", **fallback));
             }

@@ -10,13 +10,19 @@ use crate::values::{Named, one_of};
 /// Every scorer there is or will be, by the name used in the file.
 const SCORERS: [&str; 8] = ["queue", "kv", "prefix", "load", "inflight", "pool-priority", "session", "lora"];
 
+/// The most routing profiles of one file.
+const PROFILE_COUNT_MAX: usize = 64;
+
 /// `chat` may also be written so.
 const CHAT_BY_WEIGHTS: &str = "{ scorers: { prefix: 3.0, queue: 1.0, kv: 1.0, inflight: 1.0 }, picker: { type: p2c } }";
 
 /// All profiles, the file's in place of the built-in ones of the same name.
 pub(super) fn check(written: &Field<Named<Profile>>, reader: &mut Reader) -> Vec<RoutingProfileConfig> {
     let built_in = read_default::<Router>("{}").map(|router| router.profiles.value.0).unwrap_or_default();
-    for (name, profile) in &written.0 {
+    if written.0.len() > PROFILE_COUNT_MAX {
+        reader.problem(&written.place, format!("router.profiles: at most {PROFILE_COUNT_MAX} profiles are taken"));
+    }
+    for (name, profile) in written.0.iter().take(PROFILE_COUNT_MAX) {
         super::check_name(name, "router.profiles", reader);
         let path = format!("router.profiles.{}", name.value);
         let is_sound = check_one(&path, profile, reader);

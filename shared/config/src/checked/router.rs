@@ -16,6 +16,9 @@ const HEADER_BYTES_MAX: u64 = 1 << 20;
 /// The most header fields that may be allowed.
 const HEADER_COUNT_MAX: u16 = 1024;
 
+/// The most bands: each costs a place in every pool's gate.
+const BAND_COUNT_MAX: usize = 16;
+
 pub(super) fn check(router: &Router, reader: &mut Reader) -> RouterConfig {
     let limits = LimitsConfig {
         body_bytes: router.limits.body.0,
@@ -67,7 +70,10 @@ pub(super) fn check_admission(path: &str, admission: Option<&Admission>, reader:
         let message = format!("{path}.target_waiting_per_replica: must be 1 or more");
         reader.problem(&admission.target_waiting_per_replica.place, message);
     }
-    let mut bands: Vec<&Field<Band>> = admission.bands.iter().collect();
+    let mut bands: Vec<&Field<Band>> = admission.bands.iter().take(BAND_COUNT_MAX).collect();
+    if bands.len() < admission.bands.len() {
+        reader.problem(&admission.bands.place, format!("{path}.bands: at most {BAND_COUNT_MAX} bands are taken"));
+    }
     if bands.is_empty() && !reader.has_lost_items {
         reader.problem(&admission.bands.place, format!("{path}.bands: at least one band is needed"));
     }
