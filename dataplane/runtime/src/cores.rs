@@ -3,8 +3,6 @@
 use std::io;
 use std::thread::JoinHandle;
 
-use llmgw_types::CoreId;
-
 use crate::driver::{Driver, block_on};
 
 /// CPUs this process may use, in order.
@@ -13,25 +11,44 @@ pub fn usable_cpus() -> Vec<usize> {
     if cpus.is_empty() { vec![0] } else { cpus }
 }
 
-/// Starts a thread per entry of `cpus`, pins it there and runs what `main` makes for it until that ends.
+/// Keeps this thread, and those it starts from now on, to `cpus`. Where that is refused they run anywhere: slower, not
+/// wrong.
+pub fn keep_to(cpus: &[usize]) {
+    // SAFETY: a set of bits in a local variable, which the macro-like functions of libc fill within its size.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        for &cpu in cpus.iter().filter(|&&cpu| cpu < libc::CPU_SETSIZE as usize) {
+            libc::CPU_SET(cpu, &mut set);
+        }
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set);
+    }
+}
+
+/// Starts a thread per entry of `cpus`, pins it there and runs `main` with the setup of the same position until that ends.
 ///
 /// `main` is called on the new thread, since a ring belongs to the thread that made it. Where pinning is refused the thread
 /// runs unpinned: slower, not wrong.
 ///
 /// Errors: a thread could not be started.
-pub fn spawn_cores<M, F>(cpus: &[usize], driver: Driver, main: M) -> io::Result<Vec<JoinHandle<io::Result<()>>>>
+pub fn spawn_cores<S, M, F>(
+    cpus: &[usize],
+    driver: Driver,
+    setups: impl IntoIterator<Item = S>,
+    main: M,
+) -> io::Result<Vec<JoinHandle<io::Result<()>>>>
 where
-    M: Fn(CoreId) -> F + Clone + Send + 'static,
-    F: Future<Output = io::Result<()>> + 'static,
+    S: Send + 'static,
+    M: Fn(S) -> F + Clone + Send + 'static,
+    F: Future<Output = io::Result<()>>,
 {
     cpus.iter()
+        .zip(setups)
         .enumerate()
-        .map(|(number, &cpu)| {
+        .map(|(number, (&cpu, setup))| {
             let main = main.clone();
-            let id = CoreId(u32::try_from(number).unwrap_or(u32::MAX));
             std::thread::Builder::new().name(format!("core-{number}")).spawn(move || {
                 core_affinity::set_for_current(core_affinity::CoreId { id: cpu });
-                block_on(driver, async move { main(id).await })?
+                block_on(driver, async move { main(setup).await })?
             })
         })
         .collect()
@@ -62,13 +79,13 @@ mod tests {
     fn every_core_runs_its_main_under_its_own_name() {
         let seen = Arc::new(AtomicUsize::new(0));
         let cpu = usable_cpus()[0];
-        let threads = spawn_cores(&[cpu, cpu], Driver::Epoll, {
+        let threads = spawn_cores(&[cpu, cpu], Driver::Epoll, [0usize, 1], {
             let seen = seen.clone();
-            move |id| {
+            move |number| {
                 let seen = seen.clone();
                 async move {
-                    assert_eq!(std::thread::current().name(), Some(format!("core-{}", id.0).as_str()));
-                    seen.fetch_add(1 + id.idx(), Ordering::Relaxed);
+                    assert_eq!(std::thread::current().name(), Some(format!("core-{number}").as_str()));
+                    seen.fetch_add(1 + number, Ordering::Relaxed);
                     Ok(())
                 }
             }

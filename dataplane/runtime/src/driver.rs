@@ -60,7 +60,11 @@ pub fn block_on<F: Future>(driver: Driver, future: F) -> io::Result<F::Output> {
                 .uring_builder(ring_flags())
                 .enable_timer()
                 .build()?;
-            Ok(runtime.block_on(future))
+            let outcome = runtime.block_on(future);
+            // Reads may still be armed; dropping the runtime would free buffers that the kernel writes to. A core ends with
+            // its process, so nothing is lost by keeping them.
+            std::mem::forget(runtime);
+            Ok(outcome)
         }
         Driver::Epoll => {
             let mut runtime = monoio::RuntimeBuilder::<monoio::LegacyDriver>::new().enable_timer().build()?;

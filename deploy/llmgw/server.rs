@@ -1,0 +1,337 @@
+//! `llmgw server`: reads the configuration, connects cores and side runtime, and sees them to their end.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+use llmgw_config::{CoreCount, ServerConfig};
+use llmgw_gateway::{CoreSetup, GatewaySettings, Timeouts};
+use llmgw_http::limits::ServerLimits;
+use llmgw_obs::log::{self, Format, Log};
+use llmgw_router::Board;
+use llmgw_router::access::{AccessLog, AccessRing, RING_CAPACITY};
+use llmgw_router::board::SLOTS_MAX;
+use llmgw_router::metrics::CoreCells;
+use llmgw_router::readiness::Readiness;
+use llmgw_runtime::driver::{self, Driver, DriverChoice};
+use llmgw_runtime::mailbox::{LANE_CAPACITY, Latest, Mesh};
+use llmgw_runtime::{cores, listener, plan};
+use llmgw_side::{Side, SideSetup};
+use llmgw_types::CoreId;
+
+use crate::check::{self, Depth};
+
+/// Serve: take requests and pass each to one of the engines named in a configuration file.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The configuration; `llmgw init URL…` writes one.
+    #[arg(long, value_name = "FILE", default_value = "server.yaml")]
+    config: PathBuf,
+    /// Say what the configuration means, one line an engine, and end: 0 when all is well, else 1.
+    #[arg(long)]
+    check: bool,
+    /// With --check: ask the engines too.
+    #[arg(long, requires = "check")]
+    probe: bool,
+    /// What is logged to standard error: error, warn, info, debug or trace. At debug every request has a line; else only
+    /// those that failed.
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    log_level: String,
+    /// How it looks.
+    #[arg(long, value_enum, default_value_t = LogFormat::Json)]
+    log_format: LogFormat,
+    /// What the cores run on; `auto` is io_uring where the kernel allows it.
+    #[arg(long, value_enum, default_value_t = DriverArg::Auto)]
+    driver: DriverArg,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum LogFormat {
+    Json,
+    Text,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum DriverArg {
+    Auto,
+    IoUring,
+    Epoll,
+}
+
+/// How long the cores may take beyond their drain limit before they are left behind.
+const JOIN_GRACE: Duration = Duration::from_secs(2);
+
+/// Runs the role.
+pub(crate) fn run(args: &Args) -> ExitCode {
+    let config = match llmgw_config::from_process_env(&args.config) {
+        Ok(config) => config,
+        Err(error) => return fail(&error),
+    };
+    if args.check {
+        return check::run(&args.config, &config, if args.probe { Depth::Engines } else { Depth::File });
+    }
+    let format = match args.log_format {
+        LogFormat::Json => Format::Json,
+        LogFormat::Text => Format::Text,
+    };
+    let log = match log::init(format, &args.log_level) {
+        Ok(log) => log,
+        Err(error) => return fail(&error),
+    };
+    let choice = match args.driver {
+        DriverArg::Auto => DriverChoice::Auto,
+        DriverArg::IoUring => DriverChoice::Only(Driver::IoUring),
+        DriverArg::Epoll => DriverChoice::Only(Driver::Epoll),
+    };
+    let access_log =
+        if matches!(args.log_level.as_str(), "debug" | "trace") { AccessLog::All } else { AccessLog::Failures };
+    let served = Server::start(config, &log, choice, access_log).and_then(|server| {
+        server.announce(&mut io::stdout())?;
+        server.run_until_signal()
+    });
+    match served {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error),
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "a start that failed is told in plain words")]
+fn fail(error: &dyn std::fmt::Display) -> ExitCode {
+    eprintln!("llmgw: {error}");
+    ExitCode::FAILURE
+}
+
+/// A server whose cores and side runtime run.
+pub(crate) struct Server {
+    config: Arc<ServerConfig>,
+    side: Side,
+    cores: Vec<JoinHandle<io::Result<()>>>,
+    addrs: Vec<SocketAddr>,
+    driver: Driver,
+    open_files: u64,
+}
+
+impl Server {
+    /// Binds, publishes the first route table, starts the cores.
+    ///
+    /// Errors: an address in use, no descriptors, no driver.
+    pub(crate) fn start(
+        config: ServerConfig,
+        log: &Log,
+        choice: DriverChoice,
+        access_log: AccessLog,
+    ) -> io::Result<Self> {
+        let config = Arc::new(config);
+        let open_files = cores::raise_open_files()?;
+        let (driver, why) = driver::choose(choice)?;
+        if let Some(why) = why {
+            tracing::info!(%driver, why, "driver chosen");
+        }
+        let plan = plan::divide(&cores::usable_cpus(), count(config.cores), count(config.side_cpus));
+        let core_count = plan.cores.len();
+        let mut sockets: Vec<Vec<TcpListener>> = (0..core_count).map(|_| Vec::new()).collect();
+        let mut addrs = Vec::new();
+        for &addr in &config.listen {
+            let bound = listener::bind(addr, core_count)?;
+            addrs.push(bound[0].local_addr()?);
+            bound.into_iter().zip(&mut sockets).for_each(|(socket, of_core)| of_core.push(socket));
+        }
+        let admin = TcpListener::bind(config.admin_listen).map_err(|error| {
+            io::Error::new(error.kind(), format!("cannot listen on {}: {error}", config.admin_listen))
+        })?;
+
+        let mesh = Mesh::new(core_count, 1, LANE_CAPACITY)?;
+        let board = Arc::new(Board::new(core_count, SLOTS_MAX));
+        let readiness = Arc::new(Readiness::default());
+        let cells: Vec<Arc<CoreCells>> = (0..core_count).map(|_| Arc::default()).collect();
+        let feeds: Vec<Arc<Latest<_>>> = (0..core_count).map(|_| Arc::default()).collect();
+        let access: Vec<Arc<AccessRing>> = (0..core_count).map(|_| Arc::new(AccessRing::new(RING_CAPACITY))).collect();
+
+        cores::keep_to(&plan.side);
+        let side = Side::start(SideSetup {
+            config: config.clone(),
+            board: board.clone(),
+            cells: cells.clone(),
+            feeds: feeds.clone(),
+            post: mesh.post(core_count),
+            access: access.clone(),
+            readiness: readiness.clone(),
+            sink: log.sink(),
+            format: log.format(),
+            admin,
+        })
+        .map_err(io::Error::other)?;
+
+        let settings = Arc::new(settings(&config, access_log));
+        let setups = sockets.into_iter().enumerate().map(|(number, listeners)| {
+            let id = CoreId(u32::try_from(number).unwrap_or(u32::MAX));
+            CoreSetup {
+                id,
+                listeners,
+                inbox: mesh.inbox(id),
+                feed: feeds[number].clone(),
+                board: board.clone(),
+                cells: cells[number].clone(),
+                access: access[number].clone(),
+                readiness: readiness.clone(),
+                settings: settings.clone(),
+            }
+        });
+        let cores = cores::spawn_cores(&plan.cores, driver, setups, llmgw_gateway::run)?;
+        tracing::info!(%driver, cores = core_count, open_files, "serving");
+        Ok(Self { config, side, cores, addrs, driver, open_files })
+    }
+
+    /// Where clients connect, as an address on this machine.
+    pub(crate) fn client_addr(&self) -> SocketAddr {
+        let mut addr = self.addrs[0];
+        if addr.ip().is_unspecified() {
+            addr.set_ip(std::net::Ipv4Addr::LOCALHOST.into());
+        }
+        addr
+    }
+
+    /// Where operators connect.
+    pub(crate) fn admin_addr(&self) -> SocketAddr {
+        self.side.handle().admin_addr()
+    }
+
+    /// Ready endpoints and known ones, once each was asked, or after a second.
+    pub(crate) fn wait_first_round(&self) -> (u32, u32) {
+        self.side.handle().wait_first_round_blocking()
+    }
+
+    /// Says what a person who has just started this wants to know.
+    fn announce(&self, out: &mut impl io::Write) -> io::Result<()> {
+        let client = self.client_addr();
+        for addr in &self.addrs {
+            let cores = self.cores.len();
+            let plural = if cores == 1 { "core" } else { "cores" };
+            writeln!(
+                out,
+                "listening on http://{addr} ({cores} {plural}, {}, {} open files)",
+                self.driver, self.open_files
+            )?;
+        }
+        writeln!(out, "admin on http://{} (/metrics, /healthz, /readyz)", self.admin_addr())?;
+        out.flush()?;
+        let (ready, known) = self.wait_first_round();
+        writeln!(out, "endpoints ready {ready}/{known}")?;
+        writeln!(out, "keys are off: anyone who reaches {client} can use these engines")?;
+        let model = self.config.models.first().map_or("", |model| model.name.as_str());
+        writeln!(out, "try: {}", curl_line(client, model))?;
+        out.flush()
+    }
+
+    /// Serves until SIGTERM or SIGINT, then ends in order: not ready, settle, drain. A second signal skips the wait.
+    ///
+    /// Errors: a core or the side runtime ended by itself.
+    pub(crate) fn run_until_signal(self) -> io::Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let signal = runtime.block_on(async {
+            let mut signals = Signals::new()?;
+            loop {
+                tokio::select! {
+                    () = signals.next() => return io::Result::Ok(signals),
+                    () = tokio::time::sleep(Duration::from_secs(1)) => self.check_alive()?,
+                }
+            }
+        });
+        let mut signals = signal?;
+        let settle = self.config.router.timeouts.settle;
+        tracing::info!(settle_ms = settle.as_millis(), "stopping: readiness withdrawn");
+        self.side.handle().settle();
+        runtime.block_on(async {
+            tokio::select! {
+                () = tokio::time::sleep(settle) => {}
+                () = signals.next() => {}
+            }
+        });
+        self.stop();
+        Ok(())
+    }
+
+    fn check_alive(&self) -> io::Result<()> {
+        if self.side.is_finished() || self.cores.iter().any(JoinHandle::is_finished) {
+            return Err(io::Error::other("a core or the side runtime has ended by itself; see the log"));
+        }
+        Ok(())
+    }
+
+    /// Ends: no more connections, the last requests finish within the drain limit, the log is written.
+    pub(crate) fn stop(self) {
+        self.side.handle().drain();
+        let deadline = Instant::now() + self.config.router.timeouts.drain + JOIN_GRACE;
+        while self.cores.iter().any(|core| !core.is_finished()) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self.side.stop();
+        tracing::info!("stopped");
+    }
+}
+
+/// SIGTERM and SIGINT.
+struct Signals {
+    term: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    fn new() -> io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Self { term: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.term.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+/// A line to paste: a streamed chat.
+pub(crate) fn curl_line(addr: SocketAddr, model: &str) -> String {
+    let body = serde_json::json!({
+        "model": model,
+        "stream": true,
+        "messages": [{ "role": "user", "content": "Hello" }],
+    });
+    let body = body.to_string().replace('\'', r"'\''");
+    format!("curl -N http://{addr}/v1/chat/completions -H 'content-type: application/json' -d '{body}'")
+}
+
+fn count(count: CoreCount) -> plan::Count {
+    match count {
+        CoreCount::Auto => plan::Count::Auto,
+        CoreCount::Exactly(count) => plan::Count::Exactly(usize::from(count)),
+    }
+}
+
+fn settings(config: &ServerConfig, access_log: AccessLog) -> GatewaySettings {
+    let (limits, timeouts) = (&config.router.limits, &config.router.timeouts);
+    GatewaySettings {
+        limits: ServerLimits {
+            header_bytes: usize::try_from(limits.header_bytes).unwrap_or(usize::MAX),
+            headers: limits.header_count.into(),
+            body_bytes: limits.body_bytes,
+            client_header: timeouts.client_header,
+            client_body: timeouts.client_body,
+            client_idle: timeouts.client_idle,
+        },
+        timeouts: Timeouts {
+            connect: timeouts.connect,
+            first_token: timeouts.first_token,
+            between_events: timeouts.between_events,
+            total: timeouts.total,
+            drain: timeouts.drain,
+        },
+        inject_usage: config.router.inject_usage,
+        access_log,
+    }
+}
