@@ -1,6 +1,7 @@
 //! The request log: cores' records, with names in place of rows and slots, into the log.
 //!
-//! One task, started by `run`. What finds the log full is counted there; what finds a ring full was counted by its core.
+//! One task, started by `run`. What finds the log full is counted there; what finds a ring full was counted by its
+//! core.
 
 use std::sync::Arc;
 use std::time::Duration;

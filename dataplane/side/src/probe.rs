@@ -1,11 +1,11 @@
 //! May an engine get requests? One task an endpoint asks it again and again and says so when the answer changes.
 //!
-//! Started by `run`; writes the load board's ready cells and the gateway's readiness. The loop also is the place from which
-//! an engine's metrics are read. `judge` decides, `client` asks, `models` reads the engine's list.
+//! Started by `run`; writes the load board's ready cells and the gateway's readiness. The loop also is the place
+//! from which an engine's metrics are read. `judge` decides, `client` asks, `models` reads the engine's list.
 //!
-//! An endpoint is ready when its health path answers 2xx and, at every turn to ready, its `/v1/models` lists what it is
-//! configured to serve: an engine that is up and still loading gets nothing. Where an engine has no such list, keeps it from
-//! us or answers with something else, that is said once and its health alone counts.
+//! An endpoint is ready when its health path answers 2xx and, at every turn to ready, its `/v1/models` lists what
+//! it is configured to serve: an engine that is up and still loading gets nothing. Where an engine has no such
+//! list, keeps it from us or answers with something else, that is said once and its health alone counts.
 
 mod client;
 mod judge;
@@ -224,5 +224,39 @@ impl Prober {
             tracing::warn!(replica, url = %self.endpoint.url, reason, "endpoint judged by its health alone");
         }
         Verdict::Ready
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_census_counts_each_endpoint_once_whatever_it_is_told_again() {
+        let (board, readiness) = (Arc::new(Board::new(1, 4)), Arc::new(Readiness::default()));
+        let census = Census::new(board.clone(), readiness.clone(), 2);
+        let first_round = census.first_round();
+        let (a, b) = (BoardSlot(0), BoardSlot(3));
+        for (slot, is_ready, expected) in
+            [(a, false, 0), (a, true, 1), (a, true, 1), (b, true, 2), (a, false, 1), (a, false, 1), (b, true, 1)]
+        {
+            census.set(slot, is_ready);
+            assert_eq!((readiness.endpoints(), board.is_ready(slot)), ((expected, 2), is_ready));
+        }
+        census.judged_first();
+        assert!(!*first_round.borrow());
+        census.judged_first();
+        assert!(*first_round.borrow());
+    }
+
+    #[test]
+    fn endpoints_that_do_not_answer_do_not_hold_up_the_start() {
+        let census = Census::new(Arc::new(Board::new(1, 1)), Arc::default(), 1);
+        census.end_first_round();
+        assert!(*census.first_round().borrow());
+        assert!(
+            *Census::new(Arc::new(Board::new(1, 1)), Arc::default(), 0).first_round().borrow(),
+            "nobody to wait for"
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! Route tables to cores: the one that makes a table, keeps the books and says so to every core.
 //!
-//! Started by `run`; publishes when an address changes and passes on the gateway's way out. Decides nothing about routes
-//! (`table` does) and never waits for a core.
+//! Started by `run`; publishes when an address changes and passes on the gateway's way out. Decides nothing about
+//! routes (`table` does) and never waits for a core.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Host names to addresses, off the cores and again and again.
 //!
-//! One task a name, started by `run`; publisher and probes watch the answers. A name that stops resolving keeps its last
-//! address. Written addresses are never looked up. Trouble is said when it begins and when it ends.
+//! One task a name, started by `run`; publisher and probes watch the answers. A name that stops resolving keeps its
+//! last address. Written addresses are never looked up. Trouble is said when it begins and when it ends.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -95,7 +95,8 @@ impl HostState {
             Ok(found) => {
                 let was_failing = std::mem::take(&mut self.failures) > 0;
                 let healed = was_failing.then_some(Event::Healed);
-                // Names with several addresses are answered in changing order: the one in use is kept while it is there.
+                // Names with several addresses are answered in changing order: the one in use is kept while it is
+                // there.
                 if self.address.is_some_and(|address| found.contains(&address)) {
                     return healed;
                 }

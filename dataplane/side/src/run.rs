@@ -1,8 +1,8 @@
 //! What is started, in which order, and how it ends.
 //!
-//! [`Side::start`] publishes the first route table before it returns, so that cores have one at their first request; names
-//! that must be looked up follow as soon as they are. The binary tells the way out by [`Handle::settle`] and
-//! [`Handle::drain`] and ends it with [`Side::stop`].
+//! [`Side::start`] publishes the first route table before it returns, so that cores have one at their first
+//! request; names that must be looked up follow as soon as they are. The binary tells the way out by
+//! [`Handle::settle`] and [`Handle::drain`] and ends it with [`Side::stop`].
 
 use std::io;
 use std::net::SocketAddr;
@@ -130,7 +130,8 @@ impl Side {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Tells cores to drain, if nobody did, writes the last request lines and ends. Call when the cores have ended, so that their last records are there.
+    /// Tells cores to drain, if nobody did, writes the last request lines and ends. Call when the cores have ended,
+    /// so that their last records are there.
     pub fn stop(mut self) {
         self.end();
     }

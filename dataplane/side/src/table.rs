@@ -119,8 +119,8 @@ struct PoolDraft {
     members: Vec<Member>,
 }
 
-/// The route table of a configuration: endpoints in the order of the file, each model's pools by falling priority (those
-/// of equal priority in the order of the file), names sorted.
+/// The route table of a configuration: endpoints in the order of the file, each model's pools by falling priority
+/// (those of equal priority in the order of the file), names sorted.
 ///
 /// Errors: more endpoints than the board has slots. The generation then stays as it was.
 pub fn table(config: &ServerConfig, addrs: &Addrs, book: &mut Book, board: &Board) -> Result<RouteTable, BoardFull> {

@@ -1,4 +1,5 @@
-//! For tests: an engine on loopback that answers what it is told and remembers what it was asked. A thread a connection.
+//! For tests: an engine on loopback that answers what it is told and remembers what it was asked. A thread a
+//! connection.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -27,6 +28,8 @@ struct State {
     connections: AtomicUsize,
     open: Mutex<Vec<TcpStream>>,
     is_stopped: AtomicBool,
+    /// Whether connections are closed after an answer, without a word.
+    is_curt: AtomicBool,
 }
 
 pub(crate) struct TinyEngine {
@@ -77,6 +80,11 @@ impl TinyEngine {
         *lock(&self.state.answers) = answers;
     }
 
+    /// From here on closes connections after each answer, without a word.
+    pub(crate) fn be_curt(&self) {
+        self.state.is_curt.store(true, Ordering::SeqCst);
+    }
+
     /// How often that path was asked for.
     pub(crate) fn asked(&self, path: &str) -> usize {
         let start = format!("GET {path} ");
@@ -117,7 +125,8 @@ fn serve(stream: TcpStream, state: &State) {
             lock(&state.answers).iter().find(|(at, ..)| *at == path).map(|(_, status, body)| (*status, body.clone()));
         let (status, body) = found.unwrap_or((404, "{}".to_owned()));
         let answer = format!("HTTP/1.1 {status} x\r\nContent-Length: {}\r\n\r\n{body}", body.len());
-        if out.write_all(answer.as_bytes()).is_err() {
+        if out.write_all(answer.as_bytes()).is_err() || state.is_curt.load(Ordering::SeqCst) {
+            let _ = out.shutdown(Shutdown::Both);
             return;
         }
     }

@@ -1,3 +1,5 @@
+//! The page's text, from cells and a table of the test's own.
+
 use llmgw_kit::clock::Wall;
 use llmgw_obs::rows::RowIdx;
 use llmgw_router::board::Board;
@@ -138,6 +140,22 @@ fn what_left_the_table_is_not_shown_any_more() {
     let page = world.page();
     assert!(!page.contains("replica=\"b\"") && !page.contains("small") && !page.contains("none/unknown"), "{page}");
     assert!(page.contains("llmgw_requests_total{model=\"big\",pool=\"ib0/h100\",status=\"200\"} 1\n"), "{page}");
+}
+
+#[test]
+fn a_model_that_is_called_other_shares_the_series_of_others() {
+    let mut world = World::new();
+    world.publish("endpoints: [{ url: 'http://127.0.0.1:1', models: [{ name: other }, { name: apple }] }]");
+    let row = row(&world, "other", "none/unknown");
+    for row in [row, RowIdx::OTHER] {
+        world.cells[0].pools.at(row).prompt_tokens.add(3);
+        world.cells[0].pools.at(row).requests[0].increment();
+    }
+    let samples = world.samples();
+    let names: std::collections::HashSet<_> =
+        samples.iter().filter_map(|line| Some(line.rsplit_once(' ')?.0)).collect();
+    assert_eq!(names.len(), samples.len(), "no series twice: {samples:?}");
+    assert!(samples.contains(&"llmgw_tokens_total{model=\"other\",direction=\"prompt\"} 6".to_owned()), "{samples:?}");
 }
 
 #[test]

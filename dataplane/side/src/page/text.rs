@@ -1,8 +1,9 @@
 //! The metrics page's text: what all cores counted, the board, the process. Reads cells and keeps nothing.
 //!
-//! Label values are names of the newest route table, so whatever clients send adds no series, and what left the table is
-//! not shown any more.
+//! Label values are names of the newest route table, so whatever clients send adds no series, and what left the
+//! table is not shown any more.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use llmgw_kit::clock::Wall;
@@ -65,14 +66,13 @@ fn pool_rows(page: &mut Page, cores: &[Arc<CoreCells>], row: RowIdx, model: &str
 
 /// Tokens have no pool label: the rows of one model add up.
 fn tokens(page: &mut Page, cores: &[Arc<CoreCells>], view: &View) {
-    let mut rows = view.rows.iter().peekable();
-    while let Some((row, [model, _])) = rows.next() {
-        let mut same = vec![*row];
-        while let Some((row, _)) = rows.next_if(|(_, [other, _])| other == model) {
-            same.push(*row);
-        }
+    let mut by_model: BTreeMap<&str, Vec<RowIdx>> = BTreeMap::new();
+    for (row, [model, _]) in &view.rows {
+        by_model.entry(model).or_default().push(*row);
+    }
+    for (model, rows) in by_model {
         let cells: Vec<&PoolCells> =
-            cores.iter().flat_map(|core| same.iter().filter_map(|row| core.pools.seen(*row))).collect();
+            cores.iter().flat_map(|core| rows.iter().filter_map(|row| core.pools.seen(*row))).collect();
         if cells.is_empty() {
             continue;
         }

@@ -1,3 +1,5 @@
+//! The whole side runtime over loopback, with engines that answer what they are told.
+
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::OnceLock;
@@ -150,6 +152,19 @@ fn probes_keep_one_connection_and_show_the_engines_key() {
     let head = engine.last_head().to_lowercase();
     assert!(head.contains("authorization: bearer k-1"), "{head}");
     assert!(head.contains(&format!("host: {}", engine.addr())), "{head}");
+}
+
+#[test]
+fn a_connection_the_engine_closed_is_replaced_and_the_engine_stays_ready() {
+    let engine = TinyEngine::start(serving(&["m"]));
+    let world = world(&[endpoint("e", &engine, "")]);
+    until("it is ready", || world.is_ready());
+    engine.be_curt();
+    let before = engine.connections();
+    until("it was asked over ten connections", || {
+        assert!(world.is_ready());
+        engine.connections() >= before + 10
+    });
 }
 
 #[test]

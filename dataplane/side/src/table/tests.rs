@@ -1,3 +1,5 @@
+//! What configurations become: pools, names, slots, rows.
+
 use llmgw_types::{CoreId, Snapshot};
 
 use super::*;
@@ -6,7 +8,8 @@ const TWO_MODELS: &str = "
 endpoints:
   - { name: a, url: 'http://10.0.0.1:8000', model: big, served_as: org/big, fabric: ib0, gpu_class: h100, priority: 50 }
   - { name: b, url: 'http://[::1]:8000', models: [{ name: big }, { name: small, served_as: s }], gpu_class: l4 }
-  - { name: c, url: 'http://c.local:8000', model: big, fabric: ib0, gpu_class: h100, priority: 200, engine: llamacpp, weight: 7 }
+  - { name: c, url: 'http://c.local:8000', model: big, fabric: ib0, gpu_class: h100, priority: 200, engine: llamacpp,
+      weight: 7 }
   - { name: d, url: 'http://10.0.0.4', model: big, fabric: ib1, gpu_class: h100, priority: -5, api_key_env: KEY }
 models:
   - { name: small, aliases: [zz, default] }
@@ -125,7 +128,8 @@ fn an_endpoint_keeps_its_slot_when_another_goes_and_a_third_comes() {
 #[test]
 fn profiles_keep_what_this_version_can_do() {
     let text = format!(
-        "{TWO_MODELS}\nrouter: {{ profiles: {{ mine: {{ scorers: {{ inflight: 2 }}, picker: {{ type: max-score }} }} }} }}"
+        "{TWO_MODELS}\nrouter: {{ profiles: {{ mine: \
+         {{ scorers: {{ inflight: 2 }}, picker: {{ type: max-score }} }} }} }}"
     );
     let table = World::new(8).table(&text);
     let profile = |name: &str| table.profiles.iter().find(|profile| profile.name == name).expect(name);
