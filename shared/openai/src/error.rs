@@ -4,8 +4,7 @@
 //! Never changes an engine error that already has the shape, and never writes invalid JSON, whatever the message holds.
 
 use crate::json;
-use crate::reader::{Kind, Value};
-use crate::usage::{top_string, top_value};
+use crate::reader::{Kind, Reader, Text, Value};
 
 /// How much of a foreign error's text is kept. Units: bytes.
 pub const KEPT_TEXT_BYTES: usize = 4096;
@@ -96,6 +95,33 @@ fn bounded(text: &[u8]) -> String {
         _ => cut,
     };
     String::from_utf8_lossy(whole).into_owned()
+}
+
+/// The string under `name` at the top level of an object, if that is what is there.
+fn top_string(text: &[u8], name: &[u8]) -> Option<Text> {
+    match top_value(text, name)?.kind {
+        Kind::String(found) => Some(found),
+        _ => None,
+    }
+}
+
+/// The value under `name` at the top level of an object that is valid JSON to its end.
+fn top_value(text: &[u8], name: &[u8]) -> Option<Value> {
+    let mut reader = Reader::new(text);
+    let mut room = [0; 32];
+    let mut found = None;
+    reader.enter_object().ok()?;
+    let mut is_first = true;
+    while let Some(key) = reader.next_key(is_first).ok()? {
+        is_first = false;
+        let is_it = reader.key_name(key, &mut room) == name;
+        let value = reader.value().ok()?;
+        if is_it {
+            found = Some(value);
+        }
+    }
+    reader.end().ok()?;
+    found
 }
 
 fn write_or_null(out: &mut Vec<u8>, text: Option<&str>) {

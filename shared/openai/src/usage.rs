@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
 
-use crate::reader::{Fault, Kind, Reader, Text, Value};
+use crate::reader::{Fault, Kind, Reader, Value};
 
 /// More tokens than any answer has: a larger count is a mistake of the engine's, and would poison every sum it enters.
 const MOST_TOKENS: u64 = 1 << 40;
@@ -179,33 +179,6 @@ fn is_hollow(array: Value, text: &[u8]) -> bool {
     let inside = array.span.of(text);
     let inside = inside.get(1..inside.len().saturating_sub(1)).unwrap_or_default();
     inside.iter().all(u8::is_ascii_whitespace)
-}
-
-/// The string under `key` at the top level of an object, if that is what is there. For messages of foreign errors.
-pub(crate) fn top_string(text: &[u8], name: &[u8]) -> Option<Text> {
-    match top_value(text, name)?.kind {
-        Kind::String(found) => Some(found),
-        _ => None,
-    }
-}
-
-/// The value under `key` at the top level of an object that is valid JSON to its end.
-pub(crate) fn top_value(text: &[u8], name: &[u8]) -> Option<Value> {
-    let mut reader = Reader::new(text);
-    let mut room = [0; 32];
-    let mut found = None;
-    reader.enter_object().ok()?;
-    let mut is_first = true;
-    while let Some(key) = reader.next_key(is_first).ok()? {
-        is_first = false;
-        let is_it = reader.key_name(key, &mut room) == name;
-        let value = reader.value().ok()?;
-        if is_it {
-            found = Some(value);
-        }
-    }
-    reader.end().ok()?;
-    found
 }
 
 #[cfg(test)]
