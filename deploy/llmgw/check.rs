@@ -1,6 +1,7 @@
 //! `llmgw server --check [--probe]`: one line an endpoint, then what the file says without effect.
 //!
-//! Called by the server role in place of serving, once the configuration has loaded. Exit code 0 when all is well, 1 when
+//! Called by the server role in place of serving, once the configuration has loaded. Exit code 0 when all is well, 1
+//! when
 //! an engine is not as the file says. Changes nothing anywhere.
 
 use std::io::{self, Write};
@@ -281,7 +282,8 @@ mod tests {
             &url,
             "model: tiny",
             Depth::Engines,
-            "failed  e  URL: llamacpp b1, ready, serves tiny; contract not met: llamacpp metrics where vllm's were expected; \
+            "failed  e  URL: llamacpp b1, ready, serves tiny; contract not met: llamacpp metrics where vllm's were \
+            expected; \
              set `engine: llamacpp`",
         );
         check(

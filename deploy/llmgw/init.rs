@@ -1,7 +1,9 @@
 //! `llmgw init URL…`: asks each engine what it is and serves, and writes a commented `server.yaml`.
 //!
-//! Called by `main`. Says what it found on standard error, one line an engine; writes nothing unless every engine answered,
-//! and never over a file that is there unless told to. What it writes is loaded once before it is put down, so that a file
+//! Called by `main`. Says what it found on standard error, one line an engine; writes nothing unless every engine
+//! answered,
+//! and never over a file that is there unless told to. What it writes is loaded once before it is put down, so that
+//! a file
 //! it made can be served.
 
 mod draft;
@@ -213,7 +215,8 @@ mod tests {
             "URL0/v1: engines are named by their root; URL0 is used\n\
              URL1 is named twice; once is enough\n\
              URL0: vllm 0.32.0, serves meta-llama/Llama-3.3-70B, no\n\
-             URL1: llamacpp b1, serves tiny; no metrics: /metrics answers 404; start it with --metrics for better placing\n\
+             URL1: llamacpp b1, serves tiny; no metrics: /metrics answers 404; \
+             start it with --metrics for better placing\n\
              wrote FILE; next: llmgw server --config FILE --check --probe\n"
         );
         assert_eq!(outcome, Ok(()));

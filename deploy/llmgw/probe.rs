@@ -1,4 +1,5 @@
-//! Asks an engine what it is: is it ready, which kind and version, which models, are its metrics of use, is the key right.
+//! Asks an engine what it is: is it ready, which kind and version, which models, are its metrics of use, is the key
+//! right.
 //!
 //! Called by `init` and `check`, which an operator runs; blocking, a few requests an engine, bounded in time and size.
 //! Judges nothing by a configuration: that is the callers'. Never prints a key, nor control characters an engine sent.
@@ -67,7 +68,8 @@ pub(crate) enum KeyVerdict {
     Refused(u16),
 }
 
-/// Asks all of them, some at a time; answers come in the order of the questions. The error says why one cannot be reached.
+/// Asks all of them, some at a time; answers come in the order of the questions. The error says why one cannot be
+/// reached.
 pub(crate) fn probe_all(questions: &[Question<'_>]) -> Vec<Result<Findings, String>> {
     let mut answers = Vec::with_capacity(questions.len());
     for some in questions.chunks(AT_ONCE) {

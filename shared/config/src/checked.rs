@@ -1,6 +1,7 @@
 //! The tree, once read, → values that cannot be wrong, or everything that is wrong between its sections.
 //!
-//! Called by `load` after reading. Each section has a file; this one joins them. Looks up variables in the environment it
+//! Called by `load` after reading. Each section has a file; this one joins them. Looks up variables in the
+//! environment it
 //! is given and reads the secret files the tree names; nothing else.
 
 mod endpoint;
@@ -85,7 +86,8 @@ fn check_admin(
         Ok(address) => {
             if !address.ip().is_loopback() && !has_source {
                 let message = format!(
-                    "admin_listen: {address} can be reached from other machines; set admin_token_env or admin_token_file, \
+                    "admin_listen: {address} can be reached from other machines; set admin_token_env or \
+                    admin_token_file, \
                      or listen on 127.0.0.1:{}",
                     address.port()
                 );

@@ -68,7 +68,8 @@ pub struct EndpointConfig {
     pub health_path: Option<String>,
     /// Where its metrics are.
     pub metrics_path: MetricsPath,
-    /// Names of the contract's fields and the metrics to read them from in place of the engine's own; `off`: not published.
+    /// Names of the contract's fields and the metrics to read them from in place of the engine's own; `off`: not
+    /// published.
     pub metrics: Vec<(&'static str, String)>,
     /// Requests it runs at once; none: learned.
     pub batch_capacity: Option<u32>,

@@ -1,6 +1,7 @@
 //! Renders `docs/reference/config.md` from the descriptions beside the keys in `server.rs`.
 //!
-//! Called by the documentation chore and by the test that fails when the page is stale. Holds no description of its own.
+//! Called by the documentation chore and by the test that fails when the page is stale. Holds no description of its
+//! own.
 
 use crate::availability::{self, Rule};
 use crate::read::{Key, Read, Section};
@@ -14,15 +15,16 @@ descriptions in `shared/config/src/server.rs`, then run `LLMGW_BLESS=1 cargo tes
 
 `llmgw init URL…` writes a first file, `llmgw server --config server.yaml --check --probe` explains one.
 
-- A key that is not known is an error; so is a value of another kind. All errors are shown at once, with line and column.
+- A key that is not known is an error; so is a value of another kind. All errors are shown at once, with line and
+  column.
 - An empty text, or nothing after the colon, is the same as leaving the key out.
-- **duration**: a number with `ms`, `s`, `m`, `h` or `d`, also together: `1h30m`. **size**: a number of bytes, or with `KiB`,
-  `MiB`, `GiB` (1024) or `KB`, `MB`, `GB` (1000).
-- Any key can be set by an environment variable: `LLMGW__ROUTER__RETRIES=3` is `router.retries`, `LLMGW__ENDPOINTS__0__URL`
-  the first endpoint's URL. A value that begins with `[` or `{` is read as YAML.
+- **duration**: a number with `ms`, `s`, `m`, `h` or `d`, also together: `1h30m`. **size**: a number of bytes, or with
+  `KiB`, `MiB`, `GiB` (1024) or `KB`, `MB`, `GB` (1000).
+- Any key can be set by an environment variable: `LLMGW__ROUTER__RETRIES=3` is `router.retries`, and
+  `LLMGW__ENDPOINTS__0__URL` the first endpoint's URL. A value that begins with `[` or `{` is read as YAML.
 - Secrets are named by `…_env` (a variable) or `…_file` (a file), never written into the file.
-- \"Not yet\": the feature is not in this version. \"Off or default only\" keys are refused when they would turn something on;
-  the others are checked and not used. `--check` names those that are set.
+- \"Not yet\": the feature is not in this version. \"Off or default only\" keys are refused when they would turn
+  something on; the others are checked and not used. `--check` names those that are set.
 ";
 
 /// The whole page, as Markdown.

@@ -1,6 +1,7 @@
 //! Environment variables over the file: `LLMGW__ROUTER__RETRIES=3` sets `router.retries`.
 //!
-//! Called by `load` between parsing and reading, on the tree of nodes, so that an override is read, checked and explained
+//! Called by `load` between parsing and reading, on the tree of nodes, so that an override is read, checked and
+//! explained
 //! as if it stood in the file. Two underscores separate keys; list items go by number from 0; a value that begins with
 //! `[` or `{` is YAML, any other is the text itself. Never reads the process's environment: it is given one.
 

@@ -1,7 +1,8 @@
 //! server.yaml: parse, check, explain.
 //!
 //! `load` takes a file and an environment to a [`ServerConfig`] or to everything that is wrong with it. Called once at
-//! start by the roles of the binary. Never opens a connection; reads no file but the one named and the secrets it names.
+//! start by the roles of the binary. Never opens a connection; reads no file but the one named and the secrets it
+//! names.
 
 mod availability;
 mod checked;

@@ -94,7 +94,8 @@ mod tests {
         let error = load(Path::new("/nonexistent/server.yaml"), []).expect_err("no file").to_string();
         assert_eq!(
             error,
-            "/nonexistent/server.yaml: cannot be read: No such file or directory (os error 2); \"llmgw init URL…\" writes one"
+            "/nonexistent/server.yaml: cannot be read: No such file or directory (os error 2); \"llmgw init URL…\" \
+            writes one"
         );
     }
 

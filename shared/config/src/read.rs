@@ -1,7 +1,8 @@
 //! Reads sections out of the YAML tree, and collects what is wrong on the way.
 //!
 //! The trees in `server.rs` are made through the `section!` and `choice!` macros, which keep one description a key for
-//! both the code and the reference page. Reading goes on after a problem, so that all are found. Never judges one section
+//! both the code and the reference page. Reading goes on after a problem, so that all are found. Never judges one
+//! section
 //! by another: `checked` does.
 
 use std::ops::Deref;
@@ -311,7 +312,11 @@ macro_rules! section {
         $(#[doc = $about])*
         #[derive(Clone, Debug, PartialEq)]
         pub struct $name {
-            $( $(#[doc = $text])* $(#[doc = concat!("\nDefault: `", $default, "`.")])? pub $field: $crate::read::Field<$kind>, )*
+            $(
+                $(#[doc = $text])*
+                $(#[doc = concat!("\nDefault: `", $default, "`.")])?
+                pub $field: $crate::read::Field<$kind>,
+            )*
         }
 
         impl $crate::read::Read for $name {
@@ -321,7 +326,10 @@ macro_rules! section {
             fn read(node: &$crate::yaml::Node, reader: &mut $crate::read::Reader) -> Option<Self> {
                 let known = [$( section!(@key $field $($key)?) ),*];
                 let entries = reader.entries(node, &known)?;
-                $( let $field = reader.field::<$kind>(&node.place, entries, section!(@key $field $($key)?), section!(@default $($default)?)); )*
+                $(
+                    let key = section!(@key $field $($key)?);
+                    let $field = reader.field::<$kind>(&node.place, entries, key, section!(@default $($default)?));
+                )*
                 Some(Self { $( $field: $field? ),* })
             }
             fn section() -> Option<$crate::read::Section> {
@@ -332,7 +340,8 @@ macro_rules! section {
                         name: section!(@key $field $($key)?),
                         shape: <$kind as $crate::read::Read>::shape(),
                         default: section!(@default $($default)?),
-                        is_required: section!(@default $($default)?).is_none() && <$kind as $crate::read::Read>::absent().is_none(),
+                        is_required: section!(@default $($default)?).is_none()
+                            && <$kind as $crate::read::Read>::absent().is_none(),
                         text: vec![$( $text ),*],
                         section: <$kind as $crate::read::Read>::section(),
                     } ),*],

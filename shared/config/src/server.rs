@@ -13,9 +13,11 @@ use crate::values::{Bytes, CoreCount, Factor, Named, OneOrMore, Period, Ratio, S
 section! {
     /// The whole file.
     pub struct ServerTree {
-        /// Where clients connect: `:8080` is port 8080 on every IPv4 interface, `[::]:8080` on every interface, `10.0.0.1:8080` on one.
+        /// Where clients connect: `:8080` is port 8080 on every IPv4 interface, `[::]:8080` on every interface,
+        /// `10.0.0.1:8080` on one.
         listen: OneOrMore<String> = "':8080'",
-        /// Where operators connect: metrics, readiness and the admin API. Any address but loopback needs an admin token;
+        /// Where operators connect: metrics, readiness and the admin API. Any address but loopback needs an admin
+        /// token;
         /// `/metrics`, `/healthz` and `/readyz` are exempt from it.
         admin_listen: String = "'127.0.0.1:9090'",
         /// The environment variable that holds the admin token.
@@ -26,9 +28,11 @@ section! {
         auth: Auth = "none",
         /// Data-plane threads, each pinned to a CPU of its own.
         cores: CoreCount = "auto",
-        /// CPUs kept for everything but the data plane; 0 shares them with it. `auto` shares on machines with 4 CPUs or fewer.
+        /// CPUs kept for everything but the data plane; 0 shares them with it. `auto` shares on machines with 4 CPUs
+        /// or fewer.
         side_cpus: CoreCount = "auto",
-        /// The certificate shown to clients, or a list of them, chosen by the name the client asks for. Absent: plain HTTP.
+        /// The certificate shown to clients, or a list of them, chosen by the name the client asks for. Absent:
+        /// plain HTTP.
         tls: Option<OneOrMore<Certificate>>,
         /// Where agents connect.
         agent_listen: Option<String>,
@@ -128,7 +132,8 @@ section! {
         api_key_file: Option<String>,
         /// Path that answers 200 when the engine is ready. Absent: the engine's own.
         health_path: Option<String>,
-        /// Path of the engine's metrics; `off`: the engine is judged by our own requests in flight only. Absent: the engine's own.
+        /// Path of the engine's metrics; `off`: the engine is judged by our own requests in flight only. Absent: the
+        /// engine's own.
         metrics_path: Option<String>,
         /// Metric names, where the engine's version uses others.
         metrics: MetricNames = "{}",
@@ -154,7 +159,8 @@ section! {
 }
 
 section! {
-    /// The engine's names for what the gateway reads. Absent: the names of the engine's kind; `off`: it does not publish that.
+    /// The engine's names for what the gateway reads. Absent: the names of the engine's kind; `off`: it does not
+    /// publish that.
     pub struct MetricNames {
         /// Requests waiting in the engine's queue; cannot be `off`.
         waiting: Option<String>,
@@ -231,7 +237,8 @@ section! {
         /// Routing profiles by name. One written here takes the place of the built-in one of that name.
         profiles: Named<Profile> = "{ chat: { cost: { w_overlap: 4 }, picker: { type: p2c } }, \
             batch: { scorers: { queue: 3.0, kv: 1.0, load: 1.0, prefix: 0.5 }, picker: { type: max-score } }, \
-            long-context: { scorers: { kv: 3.0, prefix: 2.0, queue: 1.0 }, picker: { type: softmax, temperature: 0.2 } }, \
+            long-context: { scorers: { kv: 3.0, prefix: 2.0, queue: 1.0 }, \
+            picker: { type: softmax, temperature: 0.2 } }, \
             debug: { picker: { type: round-robin } } }",
         /// How requests find the engine that holds their beginning in its cache.
         prefix: Prefix = "{}",
@@ -289,7 +296,8 @@ section! {
         heartbeat: Duration = "0s",
         /// Waiting requests of one band.
         queue_capacity_per_band: u32 = "2000",
-        /// Waiting requests of all bands. A higher band makes room in this one by displacing the lowest, never in a full band.
+        /// Waiting requests of all bands. A higher band makes room in this one by displacing the lowest, never in a
+        /// full band.
         queue_capacity_total: u32 = "8000",
         /// Bytes of the waiting requests together.
         queue_bytes_max: Bytes = "2GiB",
@@ -390,7 +398,8 @@ section! {
         enabled: bool = "true",
         /// Matched part of the prompt below which the match counts for nothing.
         cache_threshold: Ratio = "0.30",
-        /// Difference in requests between the fullest and the emptiest engine above which, with the next, the match counts for nothing.
+        /// Difference in requests between the fullest and the emptiest engine above which, with the next, the match
+        /// counts for nothing.
         balance_abs_threshold: u32 = "16",
         /// Ratio between the same two.
         balance_rel_threshold: Factor = "1.5",

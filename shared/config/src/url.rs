@@ -211,19 +211,23 @@ mod tests {
         for (text, expected) in [
             (
                 "http://h:8000/v1",
-                "\"http://h:8000/v1\" ends in /v1; engines are named by their root: drop the /v1 and write http://h:8000",
+                "\"http://h:8000/v1\" ends in /v1; engines are named by their root: drop the /v1 and write \
+                http://h:8000",
             ),
             (
                 "http://h:8000/api/v1/",
-                "\"http://h:8000/api/v1/\" ends in /v1; engines are named by their root: drop the /v1 and write http://h:8000",
+                "\"http://h:8000/api/v1/\" ends in /v1; engines are named by their root: drop the /v1 and write \
+                http://h:8000",
             ),
             (
                 "http://h:8000/openai",
-                "\"http://h:8000/openai\" has more than a root: \"/openai\"; engines are named by their root, so write http://h:8000",
+                "\"http://h:8000/openai\" has more than a root: \"/openai\"; engines are named by their root, so \
+                write http://h:8000",
             ),
             (
                 "http://h:8000?x=1",
-                "\"http://h:8000?x=1\" has more than a root: \"?x=1\"; engines are named by their root, so write http://h:8000",
+                "\"http://h:8000?x=1\" has more than a root: \"?x=1\"; engines are named by their root, so write \
+                http://h:8000",
             ),
             ("10.0.0.11:8000", "\"10.0.0.11:8000\" has no scheme; write http://10.0.0.11:8000"),
             ("localhost:8000", "\"localhost:8000\" has no scheme; write http://localhost:8000"),

@@ -1,6 +1,7 @@
 //! YAML text → a small tree in which every key and value knows its line and column.
 //!
-//! Called by `load` and for the documented defaults. Bounded: size of the text, depth, and number of nodes after aliases
+//! Called by `load` and for the documented defaults. Bounded: size of the text, depth, and number of nodes after
+//! aliases
 //! are expanded, so that no file can make the process large. Never gives a scalar a meaning: that is the reader's part.
 
 use std::collections::{HashMap, HashSet};

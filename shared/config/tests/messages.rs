@@ -95,7 +95,8 @@ fn files_that_are_no_yaml_are_told_where() {
         "endpoints:\n\t- url: x",
         "server.yaml:2:2: this is not YAML: tabs disallowed within this context (block indentation)",
     );
-    let empty = "server.yaml: no endpoints; name at least one engine under endpoints, or let \"llmgw init URL…\" write this file";
+    let empty = "server.yaml: no endpoints; name at least one engine under endpoints, or let \"llmgw init URL…\" \
+    write this file";
     check("", empty);
     check("# nothing but a comment\n", empty);
 }
@@ -104,7 +105,8 @@ fn files_that_are_no_yaml_are_told_where() {
 fn endpoints_are_named_by_their_root_and_once() {
     check_endpoint(
         "url: http://h:8000/v1\nmodel: m",
-        "server.yaml:2:10: endpoints[0].url: \"http://h:8000/v1\" ends in /v1; engines are named by their root: drop the /v1 and write http://h:8000",
+        "server.yaml:2:10: endpoints[0].url: \"http://h:8000/v1\" ends in /v1; engines are named by their root: \
+        drop the /v1 and write http://h:8000",
     );
     check_endpoint("model: m", "server.yaml:2:5: endpoints[0].url is missing");
     check_endpoint(
@@ -121,7 +123,8 @@ fn endpoints_are_named_by_their_root_and_once() {
     );
     check_endpoint(
         "url: http://h:1\nmodel: my model",
-        "server.yaml:3:12: endpoints[0].model: \"my model\" is not a name; use 1 to 256 printable ASCII characters without spaces",
+        "server.yaml:3:12: endpoints[0].model: \"my model\" is not a name; use 1 to 256 printable ASCII characters \
+        without spaces",
     );
     check_endpoint(
         "url: http://h:1\nmodel: m\nhealth_path: health",
@@ -129,7 +132,8 @@ fn endpoints_are_named_by_their_root_and_once() {
     );
     check_endpoint(
         "url: http://h:1\nmodel: m\nmetrics: { running: off }",
-        "server.yaml:4:25: endpoints[0].metrics.running: cannot be off; an engine without it cannot be judged by its metrics, so set metrics_path: off",
+        "server.yaml:4:25: endpoints[0].metrics.running: cannot be off; an engine without it cannot be judged by \
+        its metrics, so set metrics_path: off",
     );
     check_endpoint(
         "url: http://h:1\nmodel: m\nmetrics: { runing: x }",
@@ -137,7 +141,8 @@ fn endpoints_are_named_by_their_root_and_once() {
     );
     check(
         "endpoints:\n  - { url: \"http://h:1\", model: a }\n  - { url: \"http://H:1/\", model: b }\n",
-        "server.yaml:3:12: endpoints[1].url: http://h:1 is endpoints[0] already (line 2); one URL is one endpoint, with several models under models",
+        "server.yaml:3:12: endpoints[1].url: http://h:1 is endpoints[0] already (line 2); one URL is one endpoint, \
+        with several models under models",
     );
     check(
         "endpoints:\n  - { name: a, url: \"http://h:1\", model: m }\n  - { name: a, url: \"http://h:2\", model: m }\n",
@@ -177,7 +182,8 @@ fn keys_come_from_variables_and_files_and_never_appear() {
     );
     check_endpoint(
         "url: http://h:1\nmodel: m\napi_key_file: /nonexistent/key",
-        "server.yaml:4:19: endpoints[0].api_key_file: file /nonexistent/key cannot be read: No such file or directory (os error 2)",
+        "server.yaml:4:19: endpoints[0].api_key_file: file /nonexistent/key cannot be read: No such file or \
+        directory (os error 2)",
     );
     check_endpoint(
         "url: http://h:1\nmodel: m\napi_key_env: A\napi_key_file: b",
@@ -193,7 +199,8 @@ fn keys_come_from_variables_and_files_and_never_appear() {
     let url = "endpoints: [{ url: \"http://me:hunter2@h:1\", model: m }]";
     assert_eq!(
         said(url, &[]),
-        "server.yaml:1:20: endpoints[0].url: a URL may not hold credentials; put the key into a variable and name it in api_key_env"
+        "server.yaml:1:20: endpoints[0].url: a URL may not hold credentials; put the key into a variable and name \
+        it in api_key_env"
     );
 
     let mut key = tempfile::NamedTempFile::new().expect("temporary file");
@@ -208,7 +215,8 @@ fn keys_come_from_variables_and_files_and_never_appear() {
 fn the_admin_address_is_guarded() {
     check_after_endpoint(
         "admin_listen: \":9090\"",
-        "server.yaml:2:15: admin_listen: 0.0.0.0:9090 can be reached from other machines; set admin_token_env or admin_token_file, or listen on 127.0.0.1:9090",
+        "server.yaml:2:15: admin_listen: 0.0.0.0:9090 can be reached from other machines; set admin_token_env or \
+        admin_token_file, or listen on 127.0.0.1:9090",
     );
     check_after_endpoint("admin_token_env: TOKEN", "server.yaml:2:18: admin_token_env: variable TOKEN is not set");
     check_after_endpoint(
@@ -226,13 +234,16 @@ fn no_band_is_held_tighter_than_a_lower_one() {
     let bands = |bands: &str| format!("router: {{ admission: {{ bands: [{bands}] }} }}");
     check_after_endpoint(
         &bands("{ name: a, priority: 2, saturation_ceiling: 0.3 }, { name: b, priority: 1, saturation_ceiling: 0.6 }"),
-        "server.yaml:2:76: router.admission.bands: saturation_ceiling of a (0.3) is under that of b (0.6); it may not fall as priority rises",
+        "server.yaml:2:76: router.admission.bands: saturation_ceiling of a (0.3) is under that of b (0.6); it may \
+        not fall as priority rises",
     );
     check_after_endpoint(
         &bands(
-            "{ name: a, priority: 2, saturation_ceiling: 1, capacity_share: 0.5 }, { name: b, priority: 1, saturation_ceiling: 1 }",
+            "{ name: a, priority: 2, saturation_ceiling: 1, capacity_share: 0.5 }, { name: b, priority: 1, \
+            saturation_ceiling: 1 }",
         ),
-        "server.yaml:2:95: router.admission.bands: capacity_share of a (0.5) is under that of b (1); it may not fall as priority rises",
+        "server.yaml:2:95: router.admission.bands: capacity_share of a (0.5) is under that of b (1); it may not \
+        fall as priority rises",
     );
     check_after_endpoint(
         &bands("{ name: a, priority: 1, saturation_ceiling: 1 }, { name: b, priority: 1, saturation_ceiling: 1 }"),
@@ -259,15 +270,18 @@ fn profiles_name_what_there_is() {
         ),
         (
             "{ scorers: { queue: 1 } }",
-            "server.yaml:2:42: router.profiles.mine.scorers: \"queue\" is not available in this version; leave it out, or give it the weight 0",
+            "server.yaml:2:42: router.profiles.mine.scorers: \"queue\" is not available in this version; leave it \
+            out, or give it the weight 0",
         ),
         (
             "{ picker: { type: best } }",
-            "server.yaml:2:47: router.profiles.mine.picker.type: \"best\" is not known here; expected p2c, max-score, softmax or round-robin",
+            "server.yaml:2:47: router.profiles.mine.picker.type: \"best\" is not known here; expected p2c, \
+            max-score, softmax or round-robin",
         ),
         (
             "{ picker: { type: round-robin } }",
-            "server.yaml:2:47: router.profiles.mine.picker: \"round-robin\" is not available in this version; use p2c or max-score",
+            "server.yaml:2:47: router.profiles.mine.picker: \"round-robin\" is not available in this version; use \
+            p2c or max-score",
         ),
         (
             "{ picker: { temperature: 1 } }",
@@ -281,16 +295,19 @@ fn profiles_name_what_there_is() {
         check_after_endpoint(&profile(written), expected);
     }
     check_after_endpoint(
-        "router: { profiles: { chat: { picker: { type: p2c }, scorers: { inflight: 1.0, kv: 1.0, queue: 1.0, prefix: 3.0 } } } }",
+        "router: { profiles: { chat: { picker: { type: p2c }, scorers: { inflight: 1.0, kv: 1.0, queue: 1.0, \
+        prefix: 3.0 } } } }",
         "fine",
     );
     check_after_endpoint(
         "router: { default_profile: debug }",
-        "server.yaml:2:28: router.default_profile: \"debug\" picks by round-robin, which is not available in this version; use a profile that picks by p2c or max-score",
+        "server.yaml:2:28: router.default_profile: \"debug\" picks by round-robin, which is not available in this \
+        version; use a profile that picks by p2c or max-score",
     );
     check_after_endpoint(
         "router: { default_profile: nothing }",
-        "server.yaml:2:28: router.default_profile: no routing profile is called \"nothing\"; expected chat, batch, long-context or debug",
+        "server.yaml:2:28: router.default_profile: no routing profile is called \"nothing\"; expected chat, batch, \
+        long-context or debug",
     );
 }
 
@@ -332,11 +349,13 @@ fn overrides_are_explained_by_their_variable() {
     assert_eq!(
         said(ENDPOINT, &[("LLMGW__ROUTER__RETRYS", "3"), ("LLMGW__ROUTER__SCRAPE_INTERVAL", "soon")]),
         "LLMGW__ROUTER__RETRYS: unknown key \"retrys\"; did you mean \"retries\"?\n\
-         LLMGW__ROUTER__SCRAPE_INTERVAL: router.scrape_interval: \"soon\" is not a duration: write for example 2s, 5m, 100ms or 1h30m"
+         LLMGW__ROUTER__SCRAPE_INTERVAL: router.scrape_interval: \"soon\" is not a duration: \
+         write for example 2s, 5m, 100ms or 1h30m"
     );
     assert_eq!(
         said(ENDPOINT, &[("LLMGW__ENDPOINTS__0__URL", "http://h:1/v1")]),
-        "LLMGW__ENDPOINTS__0__URL: endpoints[0].url: \"http://h:1/v1\" ends in /v1; engines are named by their root: drop the /v1 and write http://h:1"
+        "LLMGW__ENDPOINTS__0__URL: endpoints[0].url: \"http://h:1/v1\" ends in /v1; engines are named by their \
+        root: drop the /v1 and write http://h:1"
     );
     assert_eq!(said("", &[("LLMGW__ENDPOINTS", "[{ url: 'http://h:1', model: m }]"), ("LLMGW__LISTEN", ":1")]), "fine");
 }

@@ -27,7 +27,8 @@ pub(super) fn check(tree: &ServerTree, environment: &Environment, reader: &mut R
         };
         if let Some((first, place)) = urls.get(&checked.url) {
             let message = format!(
-                "endpoints[{at}].url: {} is endpoints[{first}] already{}; one URL is one endpoint, with several models under models",
+                "endpoints[{at}].url: {} is endpoints[{first}] already{}; one URL is one endpoint, with several \
+                models under models",
                 checked.url,
                 line_of(place)
             );
