@@ -143,7 +143,7 @@ impl Scan {
 
     /// A guess at the prompt's length, before any engine counted: the bytes of its fields as written, divided by four.
     ///
-    /// Units: tokens. Source: plan §7.9.5.
+    /// Units: tokens.
     pub fn prompt_tokens_estimate(&self) -> u64 {
         let bytes: usize = self.prompts.each().map(Span::len_bytes).sum();
         bytes.div_ceil(4) as u64
