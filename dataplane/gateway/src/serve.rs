@@ -154,8 +154,12 @@ fn no_endpoint(core: &Core, table: &llmgw_types::ArchivedRouteTable, model: u32)
     ApiError::new(Reason::NoEndpoint, format!("no endpoint can take this request ({who})"))
 }
 
+/// A stream of events that can be read here. One that an engine compressed, although it was asked not to, is passed on as it
+/// is: nothing may be added to it or taken out.
 fn is_event_stream(head: &ResponseHead) -> bool {
-    head.header("content-type")
+    let is_events = head
+        .header("content-type")
         .and_then(|value| value.get(..17))
-        .is_some_and(|start| start.eq_ignore_ascii_case(b"text/event-stream"))
+        .is_some_and(|start| start.eq_ignore_ascii_case(b"text/event-stream"));
+    is_events && head.header("content-encoding").is_none_or(|coding| coding.eq_ignore_ascii_case(b"identity"))
 }
