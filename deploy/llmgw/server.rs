@@ -70,7 +70,7 @@ const JOIN_GRACE: Duration = Duration::from_secs(2);
 pub(crate) fn run(args: &Args) -> ExitCode {
     let config = match llmgw_config::from_process_env(&args.config) {
         Ok(config) => config,
-        Err(error) => return fail(&error),
+        Err(error) => return fail_plainly(&error),
     };
     if args.check {
         return check::run(&args.config, &config, if args.probe { Depth::Engines } else { Depth::File });
@@ -100,9 +100,14 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     }
 }
 
-#[expect(clippy::print_stderr, reason = "a start that failed is told in plain words")]
 fn fail(error: &dyn std::fmt::Display) -> ExitCode {
-    eprintln!("llmgw: {error}");
+    fail_plainly(&format_args!("llmgw: {error}"))
+}
+
+/// Errors of a file begin with its name and line, as editors and people expect.
+#[expect(clippy::print_stderr, reason = "a start that failed is told in plain words")]
+fn fail_plainly(error: &dyn std::fmt::Display) -> ExitCode {
+    eprintln!("{error}");
     ExitCode::FAILURE
 }
 
