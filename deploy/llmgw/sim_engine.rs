@@ -16,9 +16,7 @@ use llmgw_engine_sim::{Engine, EngineConfig, Faults, Vocabulary};
 /// Exit code of a mistake in the flags.
 const EXIT_USAGE: u8 = 64;
 
-/// A simulated inference engine with the API of vLLM, for tests and demonstrations. It needs no GPU and no model: its
-/// answers are made-up words, always the same for the same prompt and `seed`. It can also misbehave in many ways; see the
-/// end of `--help`.
+/// The flags. A field's documentation is its help text.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = AFTER_HELP)]
 pub(crate) struct Args {
@@ -86,7 +84,8 @@ pub(crate) struct Args {
     #[arg(long, help_heading = "Batch")]
     no_prefix_caching: bool,
     /// Whole slots in place of blocks, as llama.cpp has them; each holds --max-model-len tokens.
-    #[arg(long, value_name = "COUNT", conflicts_with_all = ["blocks", "block_size", "no_prefix_caching"], help_heading = "Batch")]
+    #[arg(long, value_name = "COUNT", help_heading = "Batch")]
+    #[arg(conflicts_with_all = ["blocks", "block_size", "no_prefix_caching"])]
     slots: Option<usize>,
 
     /// Faults of every request, as a JSON object; `@FILE` reads it from a file.
@@ -105,7 +104,8 @@ pub(crate) struct Args {
     /// Bytes kept of each recorded body. [default: 65536]
     #[arg(long, value_name = "BYTES", help_heading = "Recording")]
     record_body_bytes: Option<usize>,
-    /// Longest body that is held in memory; longer ones are counted and hashed, and get a one-word answer. [default: 256 MiB]
+    /// Longest body that is held in memory; longer ones are counted and hashed and get a one-word answer.
+    /// [default: 268435456]
     #[arg(long, value_name = "BYTES", help_heading = "Recording")]
     hold_body_bytes: Option<usize>,
 }
@@ -124,39 +124,73 @@ enum Order {
     Priority,
 }
 
-const AFTER_HELP: &str = r#"Faults:
-  A fault set is a JSON object. It comes from --faults and --fault (every request), from the header `x-sim`, or from a
-  marker anywhere in the prompt, `@@sim {"stall_after_events":3} @@`, which also passes gateways that drop headers. Later
-  sources replace single fields; null takes one back. Times are in microseconds. Unless `reach` is "all", configured
-  faults touch only POST requests under /v1/.
+/// Kept below 80 columns: clap wraps what is longer in the middle of a table.
+const AFTER_HELP: &str = r#"About:
+  Plays an inference engine with the API of vLLM: chat and text completions,
+  embeddings, models, health, metrics. Needs no GPU and no model: the answers
+  are made-up words, the same ones for the same prompt and `seed`. Requests are
+  batched, queued and found in a prefix cache as in a real engine, and their
+  answers can be made to fail in many ways.
 
-  script               [["data: x\n\n", 1000], {"base64":"AAE=","delay_us":0}]: the body, each piece after its delay
-  framing              "chunked" | "chunked-bytes" | "length" | "close" | "raw" (the script is the whole reply)
-  status, headers, body, body_mib          another status; [["name","value"]]; another body; a body of N MiB
-  events, event_bytes, delay_us            number, size and distance of a stream's events
-  usage, usage_at      any JSON as usage; [[event, usage]] for single events
-  refuse_stream_options, redirect          400 to stream_options; 302 to this location
-  rates, retry_after_s {"503":0.1}: share of requests that fail so; Retry-After on them
-  content_type, content_length             right or wrong ones
-  gzip                 "accepted" | "forced"
-  trailers, chunk_extension                [["name","value"]]; ";a=b"
-  first_byte_delay_us, stall_after_events, stall_us, blackhole
-  close_after_bytes, close_after_events, reset       end the connection early; by a reset instead of a close
-  connection_close, close_after_reply, idle_close_us  announced; unannounced; when idle
-  unready_us, models_empty_us              slow start: /health 503; /v1/models empty
+Faults:
+  A fault set is a JSON object. It comes from --faults and --fault (for every
+  request), from the header `x-sim`, or from a marker anywhere in the prompt:
+  @@sim {"stall_after_events":3} @@ also passes gateways that drop headers.
+  The header wins over the marker and the marker over the flags, field by
+  field; null takes a field back. Times are in microseconds.
 
-Control routes, for tests (no fault touches them; anybody who reaches the port may use them):
+  reach                "inference" (POST under /v1/, the default) or "all":
+                       which requests the flags' faults touch
+  script               [["data: x\n\n", 1000], {"base64": "AAE="}]: the whole
+                       body; each piece is one write, after its delay
+  framing              "chunked", "chunked-bytes" (a chunk for each byte),
+                       "length", "close", or "raw" (the script is the reply,
+                       head and all)
+  status, body         another status; another body
+  headers              [["name", "value"]], in place of those of that name
+  body_mib             a body of so many MiB; events when it is a stream
+  events               number of content events of each choice
+  event_bytes          size of a content event
+  delay_us             time between events, outside the batch
+  usage                any JSON, in place of the usage
+  usage_at             [[1, {"prompt_tokens": 9}]]: usage on content event 1
+  refuse_stream_options   true: 400 to requests with stream_options
+  redirect             302 to this location
+  rates                {"503": 0.1, "429": 0.05}: shares that fail so
+  retry_after_s        Retry-After on 429 and 503
+  content_type, content_length   right or wrong ones
+  gzip                 "accepted" (by Accept-Encoding) or "forced"
+  trailers             [["name", "value"]] after a chunked body
+  chunk_extension      ";a=b" behind every chunk size
+  first_byte_delay_us  silence before the reply
+  stall_after_events   stops after so many events or pieces (the role event
+                       counts), for stall_us or until POST /sim/release
+  blackhole            true: reads the request and never answers
+  close_after_bytes, close_after_events   ends the connection early
+  reset                true: by a reset instead of a close
+  connection_close     true: announces a close and closes after the reply
+  close_after_reply    true: closes without having announced it
+  idle_close_us        closes idle connections; wins over --keep-alive-ms
+  unready_us           503 from /health and inference, from the start on
+  models_empty_us      no models in /v1/models, from the start on
+
+Control routes, for tests; no fault touches them, and whoever reaches the port
+may use them:
   GET  /sim/requests   what was received: ?since=SEQ &limit=N &body=none
   GET  /sim/state      connections, running, waiting, totals
   GET  /sim/config     the configuration
-  POST /sim/config     {"faults":{…}, "faults_overlay":{…}, "metrics_text":"…", "models":[…], "pace":{…}}
+  POST /sim/config     {"faults": {}, "faults_overlay": {}, "models": [],
+                       "metrics_text": "", "pace": {},
+                       "recorded_body_bytes_max": 0}, any of them
   POST /sim/reset      forgets the recording and the cached prefixes
   POST /sim/release    ends all stalls and blackholes
 
 Example:
-  llmgw sim-engine --port 8001 --model tiny --tokens-per-second 0
-  curl -N http://127.0.0.1:8001/v1/chat/completions -H 'content-type: application/json' \
-    -d '{"model":"tiny","stream":true,"messages":[{"role":"user","content":"hello"}]}'"#;
+  llmgw sim-engine --port 8001 --model tiny --tokens-per-second 20
+  curl -N http://127.0.0.1:8001/v1/chat/completions \
+    -H 'content-type: application/json' \
+    -d '{"model":"tiny","stream":true,
+         "messages":[{"role":"user","content":"hello"}]}'"#;
 
 /// Serves until the process is ended.
 ///
@@ -329,6 +363,21 @@ mod tests {
         assert_eq!((cfg.faults.events, cfg.faults.close_after_bytes), (Some(4), Some(7)));
         let slots = config(&["--slots", "4", "--max-model-len", "2048"]).unwrap().batch.memory;
         assert_eq!(slots, Memory::Slots { slot_count: 4, slot_tokens: 2048 });
+    }
+
+    #[test]
+    fn the_help_names_every_fault() {
+        let source = include_str!("../../bench/engine/src/faults.rs");
+        let fields = source.split("pub struct Faults {").nth(1).and_then(|rest| rest.split("\n}").next()).unwrap();
+        let names: Vec<&str> = fields
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("pub ")?.split_once(':'))
+            .map(|(name, _)| name)
+            .collect();
+        assert!(names.len() > 25, "{names:?}");
+        for name in names {
+            assert!(AFTER_HELP.contains(name), "{name}");
+        }
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! From a request to its answer: the path on which faults are found, applied and, when there are none, the API is asked.
+//! From a request to its answer: the path on which faults are found, applied and, when there are none, the API is
+//! asked.
 //!
 //! Called by the connections, once a request has been read. Top to bottom it is the order in which faults win.
 

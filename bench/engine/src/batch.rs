@@ -1,11 +1,11 @@
 //! Continuous batching as a state machine: who runs, who waits, and when the next token comes.
 //!
-//! Called by the front with real time and by simulations with virtual time; the caller hands in `now` in nanoseconds and
-//! asks when to call again. Never does I/O and never reads a clock, so the same calls give the same events.
+//! Called by the front with real time and by simulations with virtual time; the caller hands in `now` in nanoseconds
+//! and asks when to call again. Never does I/O and never reads a clock, so the same calls give the same events.
 //!
-//! Work goes in steps, as in the engines: a step decodes one token of every running request and prefills as many prompt
-//! tokens as its budget allows; it takes effect when it ends. When memory runs out, the request that is served last is put
-//! back to wait and is computed again later.
+//! Work goes in steps, as in the engines: a step decodes one token of every running request and prefills as many
+//! prompt tokens as its budget allows; it takes effect when it ends. When memory runs out, the request that is served
+//! last is put back to wait and is computed again later.
 
 use std::collections::{BTreeMap, HashMap};
 

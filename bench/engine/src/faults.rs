@@ -1,11 +1,11 @@
 //! What the engine does wrong on purpose: the vocabulary of faults, and how a request asks for them.
 //!
-//! Called by the front. A fault set comes from the configuration (for every request), from the header `x-sim`, or from a
-//! marker in the prompt, `@@sim {"close_after_bytes":100} @@`, which survives a gateway that drops headers. A later source
-//! replaces single fields of an earlier one; `null` takes a field back. Pure: no I/O, no clock.
+//! Called by the front. A fault set comes from the configuration (for every request), from the header `x-sim`, or from
+//! a marker in the prompt, `@@sim {"close_after_bytes":100} @@`, which survives a gateway that drops headers. A later
+//! source replaces single fields of an earlier one; `null` takes a field back. Pure: no I/O, no clock.
 //!
-//! The marker may stand in a JSON string (its quotes then are `\"`) or anywhere else in the body; the first one counts, and
-//! its document may not contain ` @@`.
+//! The marker may stand in a JSON string (its quotes then are `\"`) or anywhere else in the body; the first one
+//! counts, and its document may not contain ` @@`.
 
 use std::collections::BTreeMap;
 
@@ -85,7 +85,8 @@ pub struct Faults {
     /// A body in place of the engine's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub body: Option<String>,
-    /// A body of so many MiB of letters, in place of the engine's; streamed as events when the request asks for a stream.
+    /// A body of so many MiB of letters, in place of the engine's; streamed as events when the request asks for a
+    /// stream.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub body_mib: Option<u32>,
     /// Number of content events (or tokens) for each choice, whatever the request says.

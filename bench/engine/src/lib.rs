@@ -1,9 +1,9 @@
 //! A simulated inference engine: a pure model of continuous batching behind an OpenAI-compatible front.
 //!
-//! Everything else is tested against it. The model (`batch`, `store`, `kv`, `pace`, `token`) and the vocabulary of faults
-//! do no I/O and read no clock, so a simulation may run them in virtual time; the front serves them over HTTP/1.1 on one
-//! thread, with control over every byte it writes. Shares no code with the router: its tokens, hashes and blocks are its
-//! own.
+//! Everything else is tested against it. The model (`batch`, `store`, `kv`, `pace`, `token`) and the vocabulary of
+//! faults do no I/O and read no clock, so a simulation may run them in virtual time; the front serves them over
+//! HTTP/1.1 on one thread, with control over every byte it writes. Shares no code with the router: its tokens, hashes
+//! and blocks are its own.
 //!
 //! Reading order: [`batch`] and [`faults`], then `answer`, then `api`.
 

@@ -1,6 +1,7 @@
 //! Mixing numbers: the engine's own hashing of tokens, blocks and words.
 //!
-//! Called by the model and the word maker. Shares nothing with the router's hashing, so that one can be checked by the other.
+//! Called by the model and the word maker. Shares nothing with the router's hashing, so that one can be checked by the
+//! other.
 
 /// Spreads a number over all 64 bits (the finaliser of splitmix64).
 pub(crate) fn mix(value: u64) -> u64 {

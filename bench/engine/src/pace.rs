@@ -28,7 +28,8 @@ impl Pace {
         Pace { tokens_per_second: 0.0, step_us_per_seq: 0.0, prefill_tokens_per_second: 0.0 }
     }
 
-    /// Length of one step, in nanoseconds, that decodes one token of `decode_seqs` requests and prefills `prefill_tokens`.
+    /// Length of one step, in nanoseconds, that decodes one token of `decode_seqs` requests and prefills
+    /// `prefill_tokens`.
     ///
     /// A step without decoding costs its prefill only.
     pub fn step_ns(&self, decode_seqs: usize, prefill_tokens: u64) -> u64 {

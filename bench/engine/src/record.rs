@@ -1,7 +1,7 @@
 //! The recording of what the engine received and how it ended: what tests look at.
 //!
-//! Written by the connections, read by `/sim/requests` and by tests in the same process. Bounded: the oldest requests go
-//! when a new one comes, and bodies are kept up to a length.
+//! Written by the connections, read by `/sim/requests` and by tests in the same process. Bounded: the oldest requests
+//! go when a new one comes, and bodies are kept up to a length.
 
 use std::collections::VecDeque;
 

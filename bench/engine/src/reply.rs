@@ -1,7 +1,7 @@
 //! Writing a reply: framing, compression, and the faults that concern bytes and their order.
 //!
-//! Called by everything that answers. What to say is decided elsewhere; how it goes over the wire, and where it breaks off,
-//! is decided here.
+//! Called by everything that answers. What to say is decided elsewhere; how it goes over the wire, and where it breaks
+//! off, is decided here.
 
 use std::io::Write as _;
 use std::sync::Arc;

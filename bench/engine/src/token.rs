@@ -1,8 +1,8 @@
 //! The engine's own tokenizer and the words it answers with.
 //!
-//! Called by the front and the model. A piece is at most four bytes and starts anew at every blank, so that text which the
-//! engine wrote is cut the same way when it comes back in the next turn of a chat. Never the router's code: what a router
-//! guesses about tokens can be checked against it.
+//! Called by the front and the model. A piece is at most four bytes and starts anew at every blank, so that text which
+//! the engine wrote is cut the same way when it comes back in the next turn of a chat. Never the router's code: what a
+//! router guesses about tokens can be checked against it.
 
 use crate::mix::{fold, hash_bytes, mix};
 

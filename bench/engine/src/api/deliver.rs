@@ -53,7 +53,8 @@ pub(crate) async fn generate(request: &Request, reply: &mut Reply<'_, '_>, kind:
     written.map(|()| None)
 }
 
-/// Takes a request out of the model and counts it, before the last bytes go out: who has read them then finds the counts.
+/// Takes a request out of the model and counts it, before the last bytes go out: who has read them then finds the
+/// counts.
 fn close(reply: &Reply<'_, '_>, plan: &Plan, source: Source) {
     drop(source);
     let mut state = reply.shared.lock();

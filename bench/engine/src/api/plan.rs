@@ -212,9 +212,9 @@ fn asked_tokens(body: &Body<'_>, kind: Kind, cfg: &EngineConfig, prompts: &[Vec<
     let longest = prompts.iter().map(Vec::len).max().unwrap_or_default() as i64;
     if longest + asked > limit {
         return refuse(format!(
-            "This model's maximum context length is {limit} tokens. However, you requested {asked} output tokens and your \
-             prompt contains at least {longest} input tokens, for a total of at least {} tokens. Please reduce the length \
-             of the input prompt or the number of requested output tokens.",
+            "This model's maximum context length is {limit} tokens. However, you requested {asked} output tokens and \
+             your prompt contains at least {longest} input tokens, for a total of at least {} tokens. Please reduce \
+             the length of the input prompt or the number of requested output tokens.",
             longest + asked
         ));
     }

@@ -50,10 +50,8 @@ impl Shape {
     /// The event that opens a choice of a chat.
     pub(crate) fn role_event(&self, idx: usize, usage: &str) -> String {
         let mut out = self.event_start();
-        let _ = write!(
-            out,
-            r#"{{"index":{idx},"delta":{{"role":"assistant","content":""}},"logprobs":null,"finish_reason":null}}]{usage}"#
-        );
+        let _ = write!(out, r#"{{"index":{idx},"delta":{{"role":"assistant","content":""}},"#);
+        let _ = write!(out, r#""logprobs":null,"finish_reason":null}}]{usage}"#);
         out.push_str(",\"prompt_token_ids\":null,\"prompt_text\":null}\n\n");
         out
     }
@@ -80,9 +78,11 @@ impl Shape {
                 tail.push_str(r#","token_ids":null}]"#);
                 tail
             }
-            Kind::Completion => format!(
-                r#","logprobs":null,"finish_reason":{finish},"stop_reason":{stop},"prompt_token_ids":null,"token_ids":null}}]"#
-            ),
+            Kind::Completion => {
+                let mut tail = format!(r#","logprobs":null,"finish_reason":{finish},"stop_reason":{stop}"#);
+                tail.push_str(r#","prompt_token_ids":null,"token_ids":null}]"#);
+                tail
+            }
         };
         let fingerprint = if end == End::Reply { FINGERPRINT } else { "" };
         let tail = format!("{tail}{}{fingerprint}}}\n\n", extra.usage);
@@ -149,34 +149,25 @@ impl Shape {
         let stop = choice.stop_reason.as_deref().map_or_else(|| "null".to_owned(), text);
         let _ = write!(out, r#"{{"index":{idx},"#);
         let said = choice.text(tokens);
-        match (self.kind, &choice.content) {
-            (Kind::Completion, _) => {
-                let _ = write!(
-                    out,
-                    r#""text":{},"logprobs":null,"finish_reason":{finish},"stop_reason":{stop},"token_ids":null,"prompt_logprobs":null,"prompt_token_ids":null,"routed_experts":null}}"#,
-                    text(&said)
-                );
-                return;
-            }
-            (Kind::Chat, Content::Call { name, .. }) => {
-                let (id, name, said) = (self.call_id(idx), text(name), text(&said));
-                let _ = write!(
-                    out,
-                    r#""message":{{"role":"assistant","content":null,"refusal":null,"annotations":null,"audio":null,"function_call":null,"tool_calls":[{{"id":{id},"type":"function","function":{{"name":{name},"arguments":{said}}}}}],"reasoning":null}}"#
-                );
-            }
-            (Kind::Chat, _) => {
-                let _ = write!(
-                    out,
-                    r#""message":{{"role":"assistant","content":{},"refusal":null,"annotations":null,"audio":null,"function_call":null,"reasoning":null}}"#,
-                    text(&said)
-                );
-            }
+        if self.kind == Kind::Completion {
+            let said = text(&said);
+            let _ = write!(out, r#""text":{said},"logprobs":null,"finish_reason":{finish},"stop_reason":{stop}"#);
+            out.push_str(r#","token_ids":null,"prompt_logprobs":null,"prompt_token_ids":null,"routed_experts":null}"#);
+            return;
         }
-        let _ = write!(
-            out,
-            r#","logprobs":null,"finish_reason":{finish},"stop_reason":{stop},"token_ids":null,"routed_experts":null}}"#
-        );
+        const UNUSED: &str = r#""refusal":null,"annotations":null,"audio":null,"function_call":null"#;
+        let said = text(&said);
+        let (content, calls) = match &choice.content {
+            Content::Call { name, .. } => {
+                let (id, name) = (self.call_id(idx), text(name));
+                let function = format!(r#"{{"name":{name},"arguments":{said}}}"#);
+                ("null", format!(r#","tool_calls":[{{"id":{id},"type":"function","function":{function}}}]"#))
+            }
+            Content::Words | Content::Clipped(_) => (said.as_str(), String::new()),
+        };
+        let _ = write!(out, r#""message":{{"role":"assistant","content":{content},{UNUSED}{calls},"reasoning":null}}"#);
+        let _ = write!(out, r#","logprobs":null,"finish_reason":{finish},"stop_reason":{stop}"#);
+        out.push_str(r#","token_ids":null,"routed_experts":null}"#);
     }
 
     fn call_id(&self, idx: usize) -> String {
@@ -185,34 +176,36 @@ impl Shape {
 
     /// `,"usage":{…}` of a whole reply.
     pub(crate) fn whole_usage(&self, usage: Usage) -> String {
-        let Usage { prompt, completion, cached, created_cache } = usage;
-        let created = if self.kind == Kind::Chat { created_cache.to_string() } else { "null".to_owned() };
-        format!(
-            r#","usage":{{"prompt_tokens":{prompt},"total_tokens":{},"completion_tokens":{completion},"prompt_tokens_details":{{"cached_tokens":{cached},"created_cache_tokens":{created},"multimodal_tokens":null}},"completion_tokens_details":null}}"#,
-            prompt as u64 + completion
-        )
+        let created = match self.kind {
+            Kind::Chat => usage.created_cache.to_string(),
+            Kind::Completion => "null".to_owned(),
+        };
+        let cached = usage.cached;
+        let details =
+            format!(r#"{{"cached_tokens":{cached},"created_cache_tokens":{created},"multimodal_tokens":null}}"#);
+        let counts = counts(usage.prompt, usage.completion);
+        format!(r#","usage":{{{counts},"prompt_tokens_details":{details},"completion_tokens_details":null}}"#)
     }
 
     /// `,"usage":{…}` of a stream's last event.
     pub(crate) fn final_usage(&self, usage: Usage) -> String {
-        let Usage { prompt, completion, cached, created_cache } = usage;
         let created = match self.kind {
-            Kind::Chat => format!(r#","created_cache_tokens":{created_cache}"#),
+            Kind::Chat => format!(r#","created_cache_tokens":{}"#, usage.created_cache),
             Kind::Completion => String::new(),
         };
-        format!(
-            r#","usage":{{"prompt_tokens":{prompt},"total_tokens":{},"completion_tokens":{completion},"prompt_tokens_details":{{"cached_tokens":{cached}{created}}}}}"#,
-            prompt as u64 + completion
-        )
+        let (cached, counts) = (usage.cached, counts(usage.prompt, usage.completion));
+        format!(r#","usage":{{{counts},"prompt_tokens_details":{{"cached_tokens":{cached}{created}}}}}"#)
     }
 
     /// `,"usage":{…}` of an event on the way.
     pub(crate) fn running_usage(prompt: usize, completion: u64) -> String {
-        format!(
-            r#","usage":{{"prompt_tokens":{prompt},"total_tokens":{},"completion_tokens":{completion},"completion_tokens_details":null}}"#,
-            prompt as u64 + completion
-        )
+        format!(r#","usage":{{{},"completion_tokens_details":null}}"#, counts(prompt, completion))
     }
+}
+
+fn counts(prompt: usize, completion: u64) -> String {
+    let total = prompt as u64 + completion;
+    format!(r#""prompt_tokens":{prompt},"total_tokens":{total},"completion_tokens":{completion}"#)
 }
 
 /// What ends with an event.

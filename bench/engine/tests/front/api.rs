@@ -201,7 +201,7 @@ fn null_counts_as_absent_and_large_numbers_pass() {
     let engine = immediate();
     let mut client = Client::connect(&engine);
     for body in [
-        r#"{"stream":null,"logprobs":null,"n":null,"stop":null,"max_tokens":2,"messages":[{"role":"user","content":null}]}"#,
+        r#"{"stream":null,"logprobs":null,"n":null,"stop":null,"max_tokens":2,"messages":[{"content":null}]}"#,
         r#"{"seed":9007199254740993,"max_tokens":2.0,"min_tokens":0,"messages":[{"content":"x"}],"tools":[{}]}"#,
         r#"{"seed":1e30,"max_completion_tokens":2,"odd":1e400,"messages":[{"content":"\ud800"}]}"#,
     ] {

@@ -1,4 +1,5 @@
-//! Replies have the shape of vLLM's: recorded requests are sent again, and what comes back is compared with the recording.
+//! Replies have the shape of vLLM's: recorded requests are sent again, and what comes back is compared with the
+//! recording.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -137,7 +138,8 @@ fn a_forced_tool_call_streams_as_recorded() {
 #[test]
 fn errors_are_the_recorded_ones() {
     let names = "err-unknown-model err-empty-body err-empty-messages err-no-messages err-messages-string \
-                 err-bad-max-tokens err-bad-temperature err-max-tokens-over-context err-content-type err-malformed-json \
+                 err-bad-max-tokens err-bad-temperature err-max-tokens-over-context err-content-type \
+                 err-malformed-json \
                  chat-max-tokens-0 chat-stream-options-without-stream";
     for name in names.split_whitespace() {
         let (reply, _, body) = again(name);

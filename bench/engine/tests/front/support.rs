@@ -125,7 +125,8 @@ impl Client {
     pub(crate) fn start_post(&mut self, path: &str, more: &str, body: &str) {
         let length = body.len();
         let head = format!(
-            "POST {path} HTTP/1.1\r\nHost: sim\r\nContent-Type: application/json\r\n{more}Content-Length: {length}\r\n\r\n"
+            "POST {path} HTTP/1.1\r\nHost: sim\r\nContent-Type: application/json\r\n{more}\
+             Content-Length: {length}\r\n\r\n"
         );
         self.send(&[head.as_bytes(), body.as_bytes()].concat());
     }
