@@ -98,6 +98,9 @@ pub struct Faults {
     /// Wait between events in microseconds; takes the request out of the batch, so that its pace is exact.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay_us: Option<u64>,
+    /// Writes `"sent_unix_ns"`, when it is sent in nanoseconds since 1970, into each content event of a stream.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stamp: Option<bool>,
     /// The `usage` value wherever the engine would write one: any JSON, kept to the letter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<Box<RawValue>>,

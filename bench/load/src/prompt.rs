@@ -28,6 +28,8 @@ pub struct Chat {
 pub enum Delivery {
     Whole,
     Streamed,
+    /// Streamed, with the event that tells the usage.
+    StreamedWithUsage,
 }
 
 impl Default for Chat {
@@ -58,8 +60,11 @@ impl Chat {
         if let (Some(fields), Some(count)) = (body.as_object_mut(), self.max_tokens) {
             fields.insert("max_tokens".to_owned(), count.into());
         }
-        if let (Some(fields), Delivery::Streamed) = (body.as_object_mut(), self.delivery) {
+        if let (Some(fields), true) = (body.as_object_mut(), self.delivery != Delivery::Whole) {
             fields.insert("stream".to_owned(), true.into());
+            if self.delivery == Delivery::StreamedWithUsage {
+                fields.insert("stream_options".to_owned(), json!({ "include_usage": true }));
+            }
         }
         let more: Vec<(&str, &str)> =
             self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();

@@ -240,7 +240,10 @@ async fn stream(reply: &mut Reply<'_, '_>, plan: &Plan, shape: &Shape, source: S
                     true => End::Reply,
                 };
                 let completion = sent.iter().map(|tokens| u64::from(*tokens)).sum();
-                let usage = event_usage(reply, plan, events, prompt, completion);
+                let mut usage = event_usage(reply, plan, events, prompt, completion);
+                if reply.faults.stamp == Some(true) {
+                    usage.push_str(&format!(",\"sent_unix_ns\":{:.0}", reply.shared.unix_s() * 1e9));
+                }
                 let event = shape.token_event(idx, choice, at, end, Extra { usage: &usage, event_bytes });
                 reply.piece(event.as_bytes()).await?;
             } else {
