@@ -152,6 +152,7 @@ Faults:
   events               number of content events of each choice
   event_bytes          size of a content event
   delay_us             time between events, outside the batch
+  stamp                true: "sent_unix_ns" in each content event
   usage                any JSON, in place of the usage
   usage_at             [[1, {"prompt_tokens": 9}]]: usage on content event 1
   refuse_stream_options   true: 400 to requests with stream_options

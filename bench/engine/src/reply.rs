@@ -272,7 +272,7 @@ impl<'a, 'b> Reply<'a, 'b> {
         let must_close = self.framing == Framing::Close || self.faults.connection_close == Some(true) || lied;
         self.keeps_alive &= !must_close;
 
-        let date = date::http(self.shared.unix_s() as u64);
+        let date = date::http(self.shared.unix_s());
         if self.framing == Framing::Length && !lied {
             self.length_left = length;
         }

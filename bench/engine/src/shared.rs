@@ -74,7 +74,7 @@ pub(crate) struct State {
 
 pub(crate) struct Shared {
     start: Instant,
-    started_unix_s: f64,
+    started_unix_ns: u64,
     state: Mutex<State>,
     driver: Notify,
     /// Counts calls of `POST /sim/release`.
@@ -104,7 +104,7 @@ impl Shared {
         };
         Shared {
             start: Instant::now(),
-            started_unix_s: now.duration_since(std::time::UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64()),
+            started_unix_ns: now.duration_since(std::time::UNIX_EPOCH).map_or(0, nanos),
             state: Mutex::new(state),
             driver: Notify::new(),
             release: watch::Sender::new(0),
@@ -114,16 +114,22 @@ impl Shared {
 
     /// Nanoseconds since the engine's start.
     pub(crate) fn now_ns(&self) -> u64 {
-        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        nanos(self.start.elapsed())
+    }
+
+    /// Nanoseconds since 1970.
+    pub(crate) fn unix_ns(&self) -> u64 {
+        self.started_unix_ns.saturating_add(self.now_ns())
     }
 
     /// Seconds since 1970.
-    pub(crate) fn unix_s(&self) -> f64 {
-        self.started_unix_s + self.start.elapsed().as_secs_f64()
+    pub(crate) fn unix_s(&self) -> u64 {
+        self.unix_ns() / 1_000_000_000
     }
 
-    pub(crate) fn started_unix_s(&self) -> f64 {
-        self.started_unix_s
+    /// When the engine started, in nanoseconds since 1970: what tells two engines apart.
+    pub(crate) fn started_unix_ns(&self) -> u64 {
+        self.started_unix_ns
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
@@ -213,6 +219,10 @@ impl Shared {
             }
         }
     }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl State {

@@ -41,9 +41,9 @@ pub(crate) async fn generate(request: &Request, reply: &mut Reply<'_, '_>, kind:
     }
     let suffix = match &reply.asked.request_id {
         Some(id) => id.clone(),
-        None => format!("{:016x}", fold(mix(reply.shared.started_unix_s().to_bits()), reply.asked.seq)),
+        None => format!("{:016x}", fold(mix(reply.shared.started_unix_ns()), reply.asked.seq)),
     };
-    let shape = Shape { kind, suffix, model: plan.model.clone(), created: reply.shared.unix_s() as u64 };
+    let shape = Shape { kind, suffix, model: plan.model.clone(), created: reply.shared.unix_s() };
     let source = Source::start(&reply.shared, &plan, reply.faults.delay_us);
     let written = if plan.is_stream {
         stream(reply, &plan, &shape, source).await
@@ -242,7 +242,7 @@ async fn stream(reply: &mut Reply<'_, '_>, plan: &Plan, shape: &Shape, source: S
                 let completion = sent.iter().map(|tokens| u64::from(*tokens)).sum();
                 let mut usage = event_usage(reply, plan, events, prompt, completion);
                 if reply.faults.stamp == Some(true) {
-                    usage.push_str(&format!(",\"sent_unix_ns\":{:.0}", reply.shared.unix_s() * 1e9));
+                    usage.push_str(&format!(",\"sent_unix_ns\":{}", reply.shared.unix_ns()));
                 }
                 let event = shape.token_event(idx, choice, at, end, Extra { usage: &usage, event_bytes });
                 reply.piece(event.as_bytes()).await?;

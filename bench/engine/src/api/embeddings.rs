@@ -46,9 +46,9 @@ pub(crate) async fn answer(request: &Request, reply: &mut Reply<'_, '_>) -> Answ
         .collect();
     let tokens: usize = prompts.iter().map(Vec::len).sum();
     let mut body = serde_json::json!({
-        "id": format!("embd-{:016x}", fold(reply.shared.started_unix_s().to_bits(), reply.asked.seq)),
+        "id": format!("embd-{:016x}", fold(reply.shared.started_unix_ns(), reply.asked.seq)),
         "object": "list",
-        "created": reply.shared.unix_s() as u64,
+        "created": reply.shared.unix_s(),
         "model": model,
         "data": data,
         "usage": {

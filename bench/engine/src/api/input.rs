@@ -258,8 +258,8 @@ pub(crate) fn check_length(tokens: usize, max_model_len: usize) -> Result<(), Re
     }
     let message = format!(
         "This model's maximum context length is {max_model_len} tokens. However, your prompt contains at least \
-         {tokens} input tokens, which exceeds this limit even without any output tokens. Please reduce the length of the \
-         input prompt. (parameter=input_tokens, value={tokens})"
+         {tokens} input tokens, which exceeds this limit even without any output tokens. Please reduce the length of \
+         the input prompt. (parameter=input_tokens, value={tokens})"
     );
     Err(Refusal::bad(&message, Some("input_tokens")))
 }

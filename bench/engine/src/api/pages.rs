@@ -51,7 +51,7 @@ fn models(reply: &Reply<'_, '_>) -> String {
 
 fn model(name: &str, cfg: &EngineConfig, reply: &Reply<'_, '_>) -> Value {
     let EngineConfig { max_model_len, vocabulary, .. } = cfg;
-    let created = reply.shared.started_unix_s() as u64;
+    let created = reply.shared.started_unix_ns() / 1_000_000_000;
     let owned_by = match vocabulary {
         Vocabulary::Vllm => "vllm",
         Vocabulary::Sglang => "sglang",

@@ -186,6 +186,18 @@ fn chosen_usage_is_written_to_the_letter() {
 }
 
 #[test]
+fn events_tell_when_they_were_sent_when_asked_to() {
+    let engine = immediate();
+    let events =
+        Client::connect(&engine).chat_with(r#"{"stamp":true,"delay_us":200,"event_bytes":300}"#, true).events();
+    let sent: Vec<u64> = events.iter().filter_map(|event| event["sent_unix_ns"].as_u64()).collect();
+    assert_eq!(sent.len(), 5);
+    assert!(sent.is_sorted());
+    let plain = Client::connect(&engine).chat(&chat(true)).text();
+    assert!(!plain.contains("sent_unix_ns"));
+}
+
+#[test]
 fn stream_options_can_be_refused() {
     let engine = faulty(r#"{"refuse_stream_options":true}"#);
     let mut client = Client::connect(&engine);
