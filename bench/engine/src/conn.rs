@@ -136,7 +136,12 @@ async fn exchange(
         accepts_gzip: head.lists("accept-encoding", "gzip"),
         request_id,
     };
-    if head.lists("expect", "100-continue") && wr.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await.is_err() {
+    // A body that will be refused is not asked for.
+    let too_long = matches!(head.body(), Ok(BodyReader::Length(length)) if length > body_bytes_max(shared));
+    if !too_long
+        && head.lists("expect", "100-continue")
+        && wr.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await.is_err()
+    {
         ended(Outcome::ClientClosed);
         return Next::Close;
     }
@@ -179,6 +184,10 @@ fn finish(shared: &Shared, reply: &Reply<'_, '_>, result: Written) -> Next {
         shared.record_end(reply.asked.seq, outcome, is_recorded);
     }
     next
+}
+
+fn body_bytes_max(shared: &Shared) -> u64 {
+    shared.lock().cfg.body_bytes_max as u64
 }
 
 /// Comes back when the client has closed or reset its side; until then keeps what it sends for later.

@@ -21,6 +21,7 @@ mod answer;
 mod api;
 mod conn;
 mod control;
+mod head;
 mod metrics;
 pub mod record;
 mod reply;

@@ -15,6 +15,7 @@ use tokio::net::tcp::WriteHalf;
 use crate::config::Vocabulary;
 use crate::date;
 use crate::faults::{Faults, Framing, Gzip};
+use crate::head;
 use crate::record::Outcome;
 use crate::shared::Shared;
 
@@ -302,17 +303,7 @@ impl<'a, 'b> Reply<'a, 'b> {
         if self.faults.connection_close == Some(true) || !self.keeps_alive && !lied {
             own.push(("connection", "close"));
         }
-        let mut head = format!("HTTP/1.1 {status} {}\r\n", reason(status));
-        let chosen = self.faults.headers.as_deref().unwrap_or_default();
-        let is_chosen = |name: &str| chosen.iter().any(|(other, _)| other.eq_ignore_ascii_case(name));
-        for (name, value) in own.iter().filter(|(name, _)| !is_chosen(name)) {
-            head.push_str(&format!("{name}: {value}\r\n"));
-        }
-        for (name, value) in chosen {
-            head.push_str(&format!("{name}: {value}\r\n"));
-        }
-        head.push_str("\r\n");
-        self.out.extend_from_slice(head.as_bytes());
+        head::write(&mut self.out, status, &own, self.faults.headers.as_deref().unwrap_or_default());
         self.mark_begun(Some(status));
         if self.faults.stall_after_events == Some(0) {
             self.flush().await?;
@@ -410,26 +401,5 @@ impl<'a, 'b> Reply<'a, 'b> {
         let result = self.wr.write_all(&self.out).await;
         self.out.clear();
         result.map_err(|_| Stop::ClientGone)
-    }
-}
-
-fn reason(status: u16) -> &'static str {
-    match status {
-        200 => "OK",
-        204 => "No Content",
-        302 => "Found",
-        304 => "Not Modified",
-        400 => "Bad Request",
-        401 => "Unauthorized",
-        404 => "Not Found",
-        405 => "Method Not Allowed",
-        408 => "Request Timeout",
-        413 => "Request Entity Too Large",
-        429 => "Too Many Requests",
-        500 => "Internal Server Error",
-        502 => "Bad Gateway",
-        503 => "Service Unavailable",
-        504 => "Gateway Timeout",
-        _ => "Status",
     }
 }

@@ -156,6 +156,20 @@ fn a_repeated_prefix_is_told_as_cached() {
 }
 
 #[test]
+fn the_next_turn_of_a_chat_finds_the_answer_before_it() {
+    let engine = immediate();
+    let mut client = Client::connect(&engine);
+    let mut messages = vec![json!({ "role": "user", "content": "tell me a story" })];
+    let first = ask(&mut client, "/v1/chat/completions", &json!({ "messages": messages, "max_tokens": 100 }));
+    let prompt = first["usage"]["prompt_tokens"].as_u64().unwrap();
+    messages.push(json!({ "role": "assistant", "content": first["choices"][0]["message"]["content"] }));
+    messages.push(json!({ "role": "user", "content": "and then?" }));
+    let second = ask(&mut client, "/v1/chat/completions", &json!({ "messages": messages, "max_tokens": 1 }));
+    // The last token of an answer is not computed before it is needed.
+    assert_eq!(second["usage"]["prompt_tokens_details"]["cached_tokens"], (prompt + 99) / 16 * 16);
+}
+
+#[test]
 fn a_key_is_asked_for_under_v1_only() {
     let engine = start(EngineConfig { api_key: Some("secret".to_owned()), ..config() });
     let mut client = Client::connect(&engine);

@@ -93,7 +93,7 @@ fn a_body_that_is_not_held_is_counted_and_answered_all_the_same() {
 fn a_body_beyond_the_limit_is_refused() {
     let engine = start(EngineConfig { body_bytes_max: 1_000, ..config() });
     let mut client = Client::connect(&engine);
-    client.send(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 1001\r\n\r\n");
+    client.send(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 1001\r\n\r\n");
     let reply = client.reply();
     assert_eq!((reply.status, reply.header("connection")), (413, Some("close")));
     assert_eq!(client.rest().1, Ending::Closed);
