@@ -114,7 +114,7 @@ impl Scripted {
         self.script().faults.clone()
     }
 
-    /// Lets the peer send `bytes` once it has been written to.
+    /// Lets the peer send `bytes` (perhaps none) once it has been written to; one call a write, in order.
     pub fn answer_next_write(&self, bytes: &[u8]) {
         self.script().answers.push_back(bytes.to_vec());
     }
@@ -218,7 +218,7 @@ impl Io for Scripted {
             script.write_count += 1;
             let answer = script.answers.pop_front();
             drop(script);
-            if let Some(answer) = answer {
+            if let Some(answer) = answer.filter(|answer| !answer.is_empty()) {
                 Self(shared).push(Step::Bytes(answer));
             }
             (Ok(()), buf)

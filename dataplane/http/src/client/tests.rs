@@ -1,7 +1,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 
-use llmgw_runtime::run_local;
+use llmgw_runtime::{Either, race, run_local};
 use proptest::prelude::*;
 
 use super::*;
@@ -271,6 +271,29 @@ fn an_early_refusal_of_a_long_body_is_heard() {
         upstream.release(bench.now);
     });
     assert!(peer.is_closed());
+}
+
+#[test]
+fn an_interim_answer_does_not_stop_a_long_body() {
+    let peer = Scripted::new([Step::Pause, bytes("HTTP/1.1 1"), Step::Pause, bytes("00 Continue\r\n\r\n")]);
+    peer.hold_writes(true);
+    let bench = bench(&[&peer]);
+    let body = [Bytes::from(vec![b'x'; 20_000])];
+    run_local(async {
+        let mut head = ResponseHead::default();
+        let release = async {
+            timeout(Duration::from_millis(3), std::future::pending::<()>()).await.unwrap_err();
+            peer.hold_writes(false);
+            peer.answer_next_write(b"");
+            peer.answer_next_write(OK_A.as_bytes());
+            std::future::pending::<()>().await;
+        };
+        let asked = bench.ask_with(&body, AnswerTo::Other, &mut head);
+        let Either::Left(Ok(mut upstream)) = race(asked, release).await else { panic!("no answer") };
+        assert_eq!((head.status(), drain(&mut upstream).await), (200, Ok("a".into())));
+        upstream.release(bench.now);
+    });
+    assert_eq!((peer.write_count(), bench.pool.idle_count(), peer.faults()), (2, 1, vec![]));
 }
 
 #[test]

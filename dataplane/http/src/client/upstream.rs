@@ -6,7 +6,7 @@
 use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use llmgw_kit::clock::Mono;
@@ -16,7 +16,7 @@ use crate::body::{BodyDecoder, Framing};
 use crate::chunk_buf::ChunkBuf;
 use crate::error::{BodyError, ExchangeError, Malformed};
 use crate::head::{AnswerTo, HeadScan, ResponseHead};
-use crate::limits::{IDLE_BUF_BYTES, INTERIM_HEADS_MAX};
+use crate::limits::{IDLE_BUF_BYTES, INTERIM_HEADS_MAX, RESPONSE_HEAD_BYTES_MAX};
 use crate::pool::{Pool, Target};
 use crate::read_ahead::{End, ReadAhead};
 
@@ -87,7 +87,7 @@ impl<I: Io> Upstream<I> {
         poll_fn(|cx| {
             let written = write.as_mut().poll(cx);
             // Also when all is written: hands the read to the ring in the same turn as the write.
-            let has_news = !ahead.is_armed() || ahead.poll_armed(cx).is_ready();
+            let has_news = hears_answer(ahead, cx);
             if let Poll::Ready((result, buf)) = written {
                 return Poll::Ready((result.is_ok(), Some(buf)));
             }
@@ -187,6 +187,25 @@ impl<I: Io> Upstream<I> {
         if is_clean && self.ahead.end().is_none() {
             let Self { ahead, pool, target, .. } = self;
             pool.put(&target, ahead, now);
+        }
+    }
+}
+
+/// Takes in what the engine says while it is written to; true once it has begun a final answer or ended. An interim answer
+/// is kept for later and the read goes on.
+fn hears_answer<I: Io>(ahead: &mut ReadAhead<I>, cx: &mut Context<'_>) -> bool {
+    loop {
+        let held = ahead.held();
+        let is_final = !held.is_empty() && !b"HTTP/1.1 1".starts_with(held) && !held.starts_with(b"HTTP/1.1 1");
+        if ahead.end().is_some() || is_final {
+            return true;
+        }
+        if held.len() >= RESPONSE_HEAD_BYTES_MAX {
+            return false;
+        }
+        ahead.arm_idle();
+        if ahead.poll_armed(cx).is_pending() {
+            return false;
         }
     }
 }
