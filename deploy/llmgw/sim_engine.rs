@@ -154,7 +154,6 @@ Faults:
   delay_us             time between events, outside the batch
   stamp                true: content events carry the time they are sent, as
                        sent_unix_ns (nanoseconds since 1970)
-  stamp                true: "sent_unix_ns" in each content event
   usage                any JSON, in place of the usage
   usage_at             [[1, {"prompt_tokens": 9}]]: usage on content event 1
   refuse_stream_options   true: 400 to requests with stream_options
