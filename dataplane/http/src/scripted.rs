@@ -12,7 +12,17 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 
 use bytes::Bytes;
+use llmgw_runtime::driver::{Driver, block_on};
 use llmgw_runtime::io::{Io, IoBuf};
+
+/// Runs a test's future. Nothing of it waits for the kernel but its timers, so the cheaper driver will do.
+///
+/// # Panics
+/// When no runtime can be built.
+#[expect(clippy::expect_used, reason = "a test without a runtime cannot go on")]
+pub fn run<F: Future>(future: F) -> F::Output {
+    block_on(Driver::Epoll, future).expect("a runtime")
+}
 
 /// One thing the peer does.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -14,8 +14,14 @@ use llmgw_http::limits::ServerLimits;
 use llmgw_http::pool::{Pool, Target};
 use llmgw_http::server::{BodyLength, Next, ServerConn};
 use llmgw_kit::clock::Mono;
+use llmgw_runtime::driver::{Driver, DriverChoice, block_on, choose};
 use llmgw_runtime::tcp::{Tcp, connect};
-use llmgw_runtime::{Either, race, run_local};
+use llmgw_runtime::{Either, race};
+
+/// The driver that is best here, and the one that works everywhere.
+fn drivers() -> [Driver; 2] {
+    [choose(DriverChoice::Auto).unwrap().0, Driver::Epoll]
+}
 
 fn listener() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -106,6 +112,10 @@ fn engine(listener: TcpListener, connections: usize, answers: usize) -> JoinHand
 
 #[test]
 fn streams_pass_from_an_engine_to_a_client_on_kept_connections() {
+    drivers().into_iter().for_each(relay_streams);
+}
+
+fn relay_streams(driver: Driver) {
     let (engine_listener, engine_addr) = listener();
     let (client_listener, client_addr) = listener();
     let engine = engine(engine_listener, 1, 50);
@@ -119,20 +129,25 @@ fn streams_pass_from_an_engine_to_a_client_on_kept_connections() {
     });
     let pool = Pool::default();
     let seen = pool.clone();
-    run_local(async move {
+    block_on(driver, async move {
         proxy(connect(client_addr).await.unwrap(), engine_addr, pool).await;
         client.join().unwrap();
         assert_eq!((seen.counts().opened.get(), seen.counts().reused.get()), (1, 49));
         drop(seen);
-    });
+    })
+    .unwrap();
     engine.join().unwrap();
 }
 
 #[test]
 fn an_engine_that_closes_after_every_answer_never_fails_a_call() {
+    drivers().into_iter().for_each(close_after_each);
+}
+
+fn close_after_each(driver: Driver) {
     let (engine_listener, engine_addr) = listener();
     let engine = engine(engine_listener, 100, 1);
-    run_local(async move {
+    block_on(driver, async move {
         let (pool, target) = (Pool::default(), target(engine_addr));
         for _ in 0..100 {
             let mut upstream = ask(&pool, &target).await.unwrap();
@@ -149,12 +164,17 @@ fn an_engine_that_closes_after_every_answer_never_fails_a_call() {
         let counts = pool.counts();
         assert_eq!(counts.opened.get(), 100);
         assert_eq!(counts.reused.get(), counts.silent_retries.get(), "a reuse that failed was repeated");
-    });
+    })
+    .unwrap();
     engine.join().unwrap();
 }
 
 #[test]
 fn a_client_that_leaves_ends_the_engines_connection() {
+    drivers().into_iter().for_each(leave);
+}
+
+fn leave(driver: Driver) {
     let (engine_listener, engine_addr) = listener();
     let (client_listener, client_addr) = listener();
     let (asked, was_asked) = std::sync::mpsc::channel();
@@ -170,8 +190,8 @@ fn a_client_that_leaves_ends_the_engines_connection() {
         was_asked.recv().unwrap();
     });
     let is_gone =
-        run_local(async move { proxy(connect(client_addr).await.unwrap(), engine_addr, Pool::default()).await });
-    assert!(is_gone);
+        block_on(driver, async move { proxy(connect(client_addr).await.unwrap(), engine_addr, Pool::default()).await });
+    assert!(is_gone.unwrap());
     client.join().unwrap();
     assert_eq!(engine.join().unwrap(), 0, "the engine sees the end of its connection");
 }

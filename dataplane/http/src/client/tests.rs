@@ -1,14 +1,14 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 
-use llmgw_runtime::{Either, race, run_local};
+use llmgw_runtime::{Either, race};
 use proptest::prelude::*;
 
 use super::*;
 use crate::body::Framing;
 use crate::chunk_buf::ChunkBuf;
 use crate::error::{BodyError, Malformed};
-use crate::scripted::{Scripted, Step};
+use crate::scripted::{Scripted, Step, run};
 
 /// Hands out prepared connections in turn, then refuses.
 #[derive(Default)]
@@ -103,7 +103,7 @@ fn ok(body: &str) -> Result<(u16, String), ExchangeError> {
 fn a_small_request_is_one_write_and_its_connection_is_used_again() {
     let peer = Scripted::new([Step::Pause, bytes(OK_B)]);
     let bench = bench(&[&peer]);
-    run_local(async {
+    run(async {
         assert_eq!(bench.call("hi").await, ok("b"));
         assert_eq!((peer.written_text().as_str(), peer.write_count()), (SENT, 1));
         peer.push(bytes(OK_A));
@@ -112,7 +112,7 @@ fn a_small_request_is_one_write_and_its_connection_is_used_again() {
     assert_eq!(bench.counts(), [1, 0, 1, 0, 0], "bytes nobody asked for make a connection unusable");
     let peer = Scripted::new([Step::Pause, bytes(OK_B)]);
     let bench = self::bench(&[&peer]);
-    run_local(async {
+    run(async {
         assert_eq!(bench.call("hi").await, ok("b"));
         for _ in 0..3 {
             peer.answer_next_write(OK_A.as_bytes());
@@ -129,7 +129,7 @@ fn large_bodies_go_out_as_they_are() {
     let peer = Scripted::new([Step::Pause, Step::Pause, Step::Pause, Step::Pause, bytes(OK_A)]);
     let bench = bench(&[&peer]);
     let body = [Bytes::from(vec![b'x'; 20_000]), Bytes::from_static(b"y")];
-    run_local(async {
+    run(async {
         let mut head = ResponseHead::default();
         bench.ask_with(&body, AnswerTo::Other, &mut head).await.map(drop).unwrap();
     });
@@ -148,7 +148,7 @@ fn a_connection_that_may_not_be_kept_is_closed() {
     ] {
         let peers = [Scripted::new([bytes(answer)]), Scripted::new([bytes(OK_B)])];
         let bench = bench(&[&peers[0], &peers[1]]);
-        run_local(async {
+        run(async {
             assert_eq!(bench.call("hi").await, ok("a"), "{why}");
             assert!(peers[0].is_closed(), "{why}");
             assert_eq!(bench.call("hi").await, ok("b"), "{why}");
@@ -162,7 +162,7 @@ fn a_connection_the_engine_closed_meanwhile_is_not_used() {
     for end in [Step::Eof, Step::Reset] {
         let peers = [Scripted::new([bytes(OK_A)]), Scripted::new([bytes(OK_B)])];
         let bench = bench(&[&peers[0], &peers[1]]);
-        run_local(async {
+        run(async {
             assert_eq!(bench.call("hi").await, ok("a"));
             peers[0].push(end);
             assert_eq!(bench.call("hi").await, ok("b"));
@@ -177,7 +177,7 @@ fn a_reused_connection_that_closes_before_it_answers_costs_one_silent_retry() {
     for end in [Step::Eof, Step::Reset] {
         let peers = [Scripted::new([bytes(OK_A)]), Scripted::new([bytes(OK_B)])];
         let bench = bench(&[&peers[0], &peers[1]]);
-        run_local(async {
+        run(async {
             assert_eq!(bench.call("hi").await, ok("a"));
             // Healthy when looked at, closed by the time it is read.
             peers[0].push(Step::Pause);
@@ -193,7 +193,7 @@ fn a_reused_connection_that_closes_before_it_answers_costs_one_silent_retry() {
 fn the_request_survives_a_close_in_the_middle_of_sending_it() {
     let peers = [Scripted::new([bytes(OK_A)]), Scripted::new([bytes(OK_B)])];
     let bench = bench(&[&peers[0], &peers[1]]);
-    run_local(async {
+    run(async {
         assert_eq!(bench.call("hi").await, ok("a"));
         peers[0].hold_writes(true);
         peers[0].push(Step::Pause);
@@ -207,13 +207,13 @@ fn the_request_survives_a_close_in_the_middle_of_sending_it() {
 fn a_fresh_connection_is_never_retried_and_a_retry_only_once() {
     let peers = [Scripted::new([Step::Eof]), Scripted::new([bytes(OK_A)])];
     let fresh = bench(&[&peers[0], &peers[1]]);
-    run_local(async {
+    run(async {
         assert_eq!(fresh.call("hi").await, Err(ExchangeError::ClosedBeforeHead));
     });
     assert_eq!(fresh.counts(), [1, 0, 0, 0, 0]);
     let peers = [Scripted::new([bytes(OK_A)]), Scripted::new([Step::Eof]), Scripted::new([bytes(OK_B)])];
     let once = bench(&[&peers[0], &peers[1], &peers[2]]);
-    run_local(async {
+    run(async {
         assert_eq!(once.call("hi").await, ok("a"));
         peers[0].push(Step::Pause);
         peers[0].push(Step::Eof);
@@ -226,7 +226,7 @@ fn a_fresh_connection_is_never_retried_and_a_retry_only_once() {
 fn an_engine_that_began_to_answer_is_not_asked_twice() {
     let peers = [Scripted::new([bytes(OK_A)]), Scripted::new([bytes(OK_B)])];
     let bench = bench(&[&peers[0], &peers[1]]);
-    run_local(async {
+    run(async {
         assert_eq!(bench.call("hi").await, ok("a"));
         [Step::Pause, bytes("HTTP/1.1 2"), Step::Eof].into_iter().for_each(|step| peers[0].push(step));
         assert_eq!(bench.call("hi").await, Err(ExchangeError::ClosedInHead));
@@ -239,7 +239,7 @@ fn failures_before_the_body_have_their_names() {
     let ask = |steps: Vec<Step>| {
         let peer = Scripted::new(steps);
         let bench = bench(&[&peer]);
-        let result = run_local(async { bench.ask("hi").await.map(|(_, head)| head.status()) });
+        let result = run(async { bench.ask("hi").await.map(|(_, head)| head.status()) });
         assert!(peer.is_closed());
         result
     };
@@ -253,7 +253,7 @@ fn failures_before_the_body_have_their_names() {
     assert_eq!(ask(vec![bytes(&["HTTP/1.1 102 Wait\r\n\r\n", OK_A].concat())]), Ok(200));
     let both = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n";
     assert!(matches!(ask(vec![bytes(both)]), Err(ExchangeError::Malformed(_))));
-    let refused = run_local(async { bench(&[]).ask("hi").await.map(drop) });
+    let refused = run(async { bench(&[]).ask("hi").await.map(drop) });
     assert_eq!(refused, Err(ExchangeError::Connect(io::ErrorKind::ConnectionRefused)));
 }
 
@@ -264,7 +264,7 @@ fn an_early_refusal_of_a_long_body_is_heard() {
     peer.hold_writes(true);
     let bench = bench(&[&peer]);
     let body = [Bytes::from(vec![b'x'; 20_000])];
-    run_local(async {
+    run(async {
         let mut head = ResponseHead::default();
         let mut upstream = bench.ask_with(&body, AnswerTo::Other, &mut head).await.map_err(|e| e.to_string()).unwrap();
         assert_eq!((head.status(), drain(&mut upstream).await), (413, Ok("a".into())));
@@ -279,7 +279,7 @@ fn an_interim_answer_does_not_stop_a_long_body() {
     peer.hold_writes(true);
     let bench = bench(&[&peer]);
     let body = [Bytes::from(vec![b'x'; 20_000])];
-    run_local(async {
+    run(async {
         let mut head = ResponseHead::default();
         let release = async {
             timeout(Duration::from_millis(3), std::future::pending::<()>()).await.unwrap_err();
@@ -301,7 +301,7 @@ fn a_body_that_ends_too_soon_is_told_from_one_that_ends() {
     let read = |head: &str, end: Step| {
         let peer = Scripted::new([bytes(head), Step::Pause, end]);
         let bench = bench(&[&peer]);
-        run_local(async {
+        run(async {
             let (mut upstream, _) = bench.ask("hi").await.map_err(|error| error.to_string()).unwrap();
             let body = drain(&mut upstream).await;
             upstream.release(bench.now);
@@ -326,7 +326,7 @@ fn an_answer_without_a_body_leaves_the_connection_usable() {
     let head_only = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n";
     let peer = Scripted::new([bytes(head_only)]);
     let bench = bench(&[&peer]);
-    run_local(async {
+    run(async {
         let mut head = ResponseHead::default();
         let mut upstream = bench.ask_with(&[], AnswerTo::Head, &mut head).await.map_err(|e| e.to_string()).unwrap();
         assert_eq!((head.framing(), drain(&mut upstream).await), (Framing::None, Ok(String::new())));
@@ -339,7 +339,7 @@ fn an_answer_without_a_body_leaves_the_connection_usable() {
 fn dropping_an_exchange_closes_its_connection_at_once() {
     let peer = Scripted::new([bytes("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\na")]);
     let bench = bench(&[&peer]);
-    run_local(async {
+    run(async {
         let (upstream, _) = bench.ask("hi").await.map_err(|error| error.to_string()).unwrap();
         assert!(!peer.is_closed());
         drop(upstream);
@@ -352,7 +352,7 @@ fn dropping_an_exchange_closes_its_connection_at_once() {
 fn a_wait_for_a_piece_may_be_given_up_and_taken_up() {
     let peer = Scripted::new([bytes("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")]);
     let bench = bench(&[&peer]);
-    run_local(async {
+    run(async {
         let (mut upstream, _) = bench.ask("hi").await.map_err(|error| error.to_string()).unwrap();
         for _ in 0..3 {
             assert!(timeout(Duration::from_millis(1), upstream.next_piece(ChunkBuf::new())).await.is_err());
@@ -368,7 +368,7 @@ fn a_wait_for_a_piece_may_be_given_up_and_taken_up() {
 fn idle_connections_are_few_and_young() {
     let peers: Vec<Scripted> = (0..4).map(|_| Scripted::new([bytes(OK_A)])).collect();
     let mut bench = bench(&peers.iter().collect::<Vec<_>>());
-    run_local(async {
+    run(async {
         let mut open = Vec::new();
         for _ in 0..3 {
             let (mut upstream, _) = bench.ask("hi").await.map_err(|error| error.to_string()).unwrap();
@@ -394,7 +394,7 @@ fn idle_connections_are_few_and_young() {
 fn an_endpoint_that_is_gone_leaves_no_connection() {
     let peer = Scripted::new([bytes(OK_A)]);
     let bench = bench(&[&peer]);
-    run_local(async {
+    run(async {
         assert_eq!(bench.call("hi").await, ok("a"));
     });
     bench.pool.forget(8);
@@ -415,7 +415,7 @@ proptest! {
         ][which];
         let peer = Scripted::split(raw.as_bytes(), &cuts);
         let bench = bench(&[&peer]);
-        run_local(async {
+        run(async {
             assert_eq!(bench.call("hi").await, ok(body));
         });
         // Surplus bytes may come after the release; then a look at the idle connection finds them.

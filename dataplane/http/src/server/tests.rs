@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::chunk_buf::ChunkBuf;
 use crate::error::Reject;
-use crate::scripted::{Scripted, Step};
+use crate::scripted::{Scripted, Step, run};
 
 fn limits() -> ServerLimits {
     ServerLimits {
@@ -69,15 +69,15 @@ async fn stream<I: Io>(
     writer.finish_with(buf).await.0
 }
 
-fn run(io: &Scripted) {
+fn serve_scripted(io: &Scripted) {
     let io = io.clone();
-    run_local(async move { serve(io, limits()).await });
+    run(async move { serve(io, limits()).await });
 }
 
 /// What is written to a client that sends `raw` and then ends its side.
 fn written(raw: &str) -> String {
     let io = Scripted::new([Step::Bytes(raw.as_bytes().to_vec()), Step::Eof]);
-    run(&io);
+    serve_scripted(&io);
     assert!(io.is_closed());
     assert_eq!(io.faults(), Vec::<&str>::new());
     io.written_text()
@@ -106,11 +106,11 @@ fn requests_in_a_row_are_answered_in_order() {
 #[test]
 fn a_whole_answer_is_one_write_and_a_large_one_two() {
     let io = Scripted::new([Step::Bytes(b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n".to_vec()), Step::Eof]);
-    run(&io);
+    serve_scripted(&io);
     assert_eq!(io.write_count(), 1);
     let io = Scripted::default();
     let mut conn = ServerConn::new(io.clone(), Rc::new(limits()));
-    run_local(async move {
+    run(async move {
         let draft = conn.writer.draft(200);
         conn.writer.send(draft, vec![b'x'; 20_000]).await.unwrap();
     });
@@ -120,7 +120,7 @@ fn a_whole_answer_is_one_write_and_a_large_one_two() {
 #[test]
 fn a_stream_is_one_write_a_chunk() {
     let io = Scripted::new([Step::Bytes(b"GET /stream HTTP/1.1\r\nHost: h\r\n\r\n".to_vec()), Step::Eof]);
-    run(&io);
+    serve_scripted(&io);
     let want =
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nc\r\nGET /stream \r\n3\r\ntwo\r\n5\r\nthree\r\n0\r\n\r\n";
     assert_eq!((io.written_text().as_str(), io.write_count()), (want, 3));
@@ -169,7 +169,7 @@ fn a_client_that_cannot_be_written_to_is_given_up() {
     let request = "GET /stream HTTP/1.1\r\nHost: h\r\n\r\n".repeat(3);
     let io = Scripted::new([Step::Bytes(request.into_bytes())]);
     io.fail_writes();
-    run(&io);
+    serve_scripted(&io);
     assert!(io.is_closed());
     assert_eq!((io.write_count(), io.faults()), (0, vec![]));
 }
@@ -197,7 +197,7 @@ fn a_client_that_waits_is_told_to_continue_unless_it_is_refused() {
     let io = Scripted::new([Step::Bytes(format!("{head}3\r\n\r\n").into_bytes()), Step::Pause, Step::Pause]);
     io.push(Step::Bytes(b"abc".to_vec()));
     io.push(Step::Eof);
-    run(&io);
+    serve_scripted(&io);
     assert_eq!(io.written_text(), ["HTTP/1.1 100 Continue\r\n\r\n", &ok("POST /a abc")].concat());
     assert_eq!(status_of(&written(&format!("{head}2000\r\n\r\n"))), "413");
     assert_eq!(written(&format!("{head}3\r\n\r\nabc")), ok("POST /a abc"), "a body that came along needs no word");
@@ -214,10 +214,10 @@ fn an_unread_body_ends_the_connection_after_the_answer() {
 fn an_unread_body_is_drained_within_bounds() {
     let head = b"POST /unread HTTP/1.1\r\nHost: h\r\nContent-Length: 900\r\n\r\n".to_vec();
     let io = Scripted::new([Step::Bytes(head.clone()), Step::Bytes(vec![b'x'; 900]), Step::Eof]);
-    run(&io);
+    serve_scripted(&io);
     assert_eq!(io.unread_bytes(), 0);
     let io = Scripted::new([Step::Bytes(head), Step::Bytes(vec![b'x'; 10_000_000])]);
-    run(&io);
+    serve_scripted(&io);
     assert!(io.is_closed() && io.unread_bytes() > 9_000_000);
 }
 
@@ -225,7 +225,7 @@ fn an_unread_body_is_drained_within_bounds() {
 fn silence_ends_a_connection_and_slowness_is_told() {
     let after = |raw: &str| {
         let io = Scripted::new([Step::Bytes(raw.as_bytes().to_vec())]);
-        run(&io);
+        serve_scripted(&io);
         assert!(io.is_closed());
         assert_eq!(io.faults(), Vec::<&str>::new());
         io.written_text()
@@ -246,7 +246,7 @@ fn a_client_that_leaves_in_the_middle_gets_no_answer() {
         assert_eq!(written(raw), "", "{raw:?}");
     }
     let io = Scripted::new([Step::Bytes(b"GET /a".to_vec()), Step::Reset]);
-    run(&io);
+    serve_scripted(&io);
     assert_eq!(io.written_text(), "");
 }
 
@@ -263,7 +263,7 @@ async fn watch(io: Scripted, work: impl Future<Output = ()>) -> (ServerConn<Scri
 fn a_client_that_leaves_while_it_waits_is_noticed() {
     for end in [Step::Eof, Step::Reset] {
         let io = Scripted::new([Step::Bytes(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n".to_vec()), Step::Pause, end]);
-        let (_, is_gone) = run_local(watch(io.clone(), std::future::pending()));
+        let (_, is_gone) = run(watch(io.clone(), std::future::pending()));
         assert!(is_gone);
         assert_eq!(io.faults(), Vec::<&str>::new());
     }
@@ -275,7 +275,7 @@ fn requests_that_come_while_one_is_answered_are_kept() {
     let io = Scripted::new([request("/a"), Step::Pause, request("/b"), Step::Pause, request("/c"), Step::Pause]);
     io.push(Step::Eof);
     let seen = io.clone();
-    run_local(async move {
+    run(async move {
         let (mut conn, is_gone) = watch(io, std::future::pending()).await;
         assert!(is_gone);
         let mut head = RequestHead::default();
@@ -297,7 +297,7 @@ fn a_client_that_floods_is_not_read_beyond_a_bound() {
     let io =
         Scripted::new([Step::Bytes(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n".to_vec()), Step::Bytes(vec![b'x'; 1 << 20])]);
     let nap = llmgw_runtime::timer::sleep(Duration::from_millis(5));
-    let (conn, is_gone) = run_local(watch(io.clone(), nap));
+    let (conn, is_gone) = run(watch(io.clone(), nap));
     assert!(!is_gone);
     assert!(conn.reader.ahead.held().len() < 2 * limits().header_bytes);
     assert!(io.unread_bytes() > 900_000);
@@ -307,7 +307,7 @@ fn a_client_that_floods_is_not_read_beyond_a_bound() {
 fn an_answer_that_breaks_off_cannot_be_taken_for_a_whole_one() {
     let io = Scripted::new([Step::Bytes(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n".to_vec())]);
     let seen = io.clone();
-    run_local(async move {
+    run(async move {
         let (mut conn, _) = watch(io, std::future::ready(())).await;
         let draft = conn.writer.draft(200);
         conn.writer.start(draft, BodyLength::Known(10)).await.unwrap();
@@ -325,7 +325,7 @@ fn an_answer_that_breaks_off_cannot_be_taken_for_a_whole_one() {
 fn a_request_that_was_never_answered_ends_the_connection() {
     let io =
         Scripted::new([Step::Bytes(b"GET / HTTP/1.1\r\nHost: h\r\n\r\nGET / HTTP/1.1\r\nHost: h\r\n\r\n".to_vec())]);
-    run_local(async move {
+    run(async move {
         let (mut conn, _) = watch(io, std::future::ready(())).await;
         assert_eq!(conn.reader.next(&mut RequestHead::default()).await, Ok(Next::Closed));
     });
@@ -376,7 +376,7 @@ fn a_long_body_is_held_in_little_more_than_its_size() {
     let sent = vec![b'x'; len];
     let head = format!("POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: {len}\r\n\r\n");
     let io = Scripted::new([Step::Bytes(head.into_bytes()), Step::Bytes(sent)]);
-    run_local(async move {
+    run(async move {
         let mut conn = ServerConn::new(io, Rc::new(ServerLimits::default()));
         let mut head = RequestHead::default();
         assert_eq!(conn.reader.next(&mut head).await, Ok(Next::Request));
@@ -395,7 +395,7 @@ proptest! {
                    HEAD /d HTTP/1.1\r\nHost: h\r\n\r\nPOST /unread HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello";
         let io = Scripted::split(raw.as_bytes(), &cuts);
         io.push(Step::Eof);
-        run(&io);
+        serve_scripted(&io);
         prop_assert_eq!(io.written_text(), written(raw));
         prop_assert_eq!(io.faults(), Vec::<&str>::new());
     }
