@@ -66,6 +66,7 @@ pub struct OverheadReport {
     pub reported_overhead: Quantiles,
     pub cpu_us_per_call: f64,
     pub load_is_bottleneck: bool,
+    pub machine_is_overloaded: bool,
     pub failures: Vec<String>,
 }
 
@@ -137,11 +138,13 @@ struct Collected {
     cpu_us: f64,
     via_count: u64,
     load_is_bottleneck: bool,
+    machine_is_overloaded: bool,
 }
 
 impl Collected {
     fn look_at(&mut self, side: Side, report: &OpenReport) {
         self.load_is_bottleneck |= report.watched.load_is_bottleneck;
+        self.machine_is_overloaded |= report.watched.machine_is_overloaded;
         self.failures.extend(report.faults().into_iter().map(|fault| format!("{side:?}: {fault}")));
         if side == Side::Via {
             self.reported_overhead = report.reported_overhead;
@@ -164,6 +167,7 @@ impl Collected {
             reported_overhead: self.reported_overhead,
             cpu_us_per_call: if self.via_count > 0 { self.cpu_us / self.via_count as f64 } else { 0.0 },
             load_is_bottleneck: self.load_is_bottleneck,
+            machine_is_overloaded: self.machine_is_overloaded,
             failures: self.failures,
             rounds: self.rounds,
         }
@@ -201,7 +205,11 @@ impl Report for OverheadReport {
         if self.cpu_us_per_call > 0.0 {
             rows.push(row("process CPU", format!("{:.1} µs per call", self.cpu_us_per_call)));
         }
-        let verdict = if self.load_is_bottleneck { "too late or too busy: THE FIGURES ARE ITS OWN" } else { "in time" };
+        let verdict = match (self.machine_is_overloaded, self.load_is_bottleneck) {
+            (true, _) => "THE MACHINE WAS OVERLOADED, the times are longer than they would be",
+            (false, true) => "TOO LATE OR TOO BUSY, the times are its own",
+            (false, false) => "in time",
+        };
         rows.push(row("generator", verdict));
         rows
     }

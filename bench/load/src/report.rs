@@ -86,6 +86,9 @@ pub(crate) fn watched_rows(watched: &Watched, per: Option<(&str, u64)>) -> Vec<(
     let mut rows = Vec::new();
     if let Some(process) = watched.process {
         let mut cpu = format!("{:.2} s, {:.2} threads", process.cpu_seconds, process.cpu_util);
+        if process.cpu_wait_util >= 0.01 {
+            let _ = write!(cpu, " (and {:.2} waiting for a CPU)", process.cpu_wait_util);
+        }
         if let Some((what, count)) = per.filter(|(_, count)| *count > 0) {
             let _ = write!(cpu, ", {:.2} µs per {what}", process.cpu_seconds * 1e6 / count as f64);
         }
@@ -95,8 +98,13 @@ pub(crate) fn watched_rows(watched: &Watched, per: Option<(&str, u64)>) -> Vec<(
         rows.push(row("process memory", format!("before {before}, most {most}, after {after}")));
         rows.push(row("open files", format!("before {}, after {}", process.fd_before_count, process.fd_after_count)));
     }
-    let verdict = if watched.load_is_bottleneck { " — THE GENERATOR WAS THE BOTTLENECK" } else { "" };
-    rows.push(row("generator CPU", format!("{:.0} % of its thread{verdict}", watched.load_util * 100.0)));
+    let verdict = match (watched.load_is_bottleneck, watched.machine_is_overloaded) {
+        (_, true) => " — THE MACHINE WAS OVERLOADED",
+        (true, false) => " — THE GENERATOR WAS THE BOTTLENECK",
+        (false, false) => "",
+    };
+    let (busy, waiting) = (watched.load_util * 100.0, watched.load_wait_ratio * 100.0);
+    rows.push(row("generator CPU", format!("{busy:.0} % of its thread, {waiting:.1} % waiting for a CPU{verdict}")));
     rows
 }
 

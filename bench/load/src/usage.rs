@@ -34,6 +34,8 @@ pub fn raise_open_files() -> Option<u64> {
 pub struct Usage {
     /// User and system time since the start; the kernel counts it in ticks (usually 10 ms).
     pub cpu: Duration,
+    /// Time its threads were ready to run and had no CPU.
+    pub cpu_wait: Duration,
     /// Resident memory.
     pub rss_bytes: u64,
     /// The most that was ever resident, as the kernel remembers it; summed over processes it is an upper bound.
@@ -53,6 +55,7 @@ pub fn usage_of(pid: u32) -> Option<Usage> {
     let ticks = rustix::param::clock_ticks_per_second();
     Some(Usage {
         cpu: cpu_of(&stat, ticks)?,
+        cpu_wait: cpu_wait(pid),
         rss_bytes: kib_line(&status, "VmRSS:") * 1024,
         rss_peak_bytes: kib_line(&status, "VmHWM:") * 1024,
         fd_count,
@@ -67,6 +70,7 @@ pub fn usage_of_tree(pid: u32) -> Option<Usage> {
     for child in descendants(pid) {
         if let Some(one) = usage_of(child) {
             sum.cpu += one.cpu;
+            sum.cpu_wait += one.cpu_wait;
             sum.rss_bytes += one.rss_bytes;
             sum.rss_peak_bytes += one.rss_peak_bytes;
             sum.fd_count += one.fd_count;
@@ -89,6 +93,17 @@ pub fn rss_bytes(pid: u32) -> u64 {
 pub fn own_cpu() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), u32::try_from(now.tv_nsec).unwrap_or(0))
+}
+
+/// Time the living threads of a process have waited for a CPU; zero where the kernel does not count it.
+#[must_use]
+pub fn cpu_wait(pid: u32) -> Duration {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Duration::ZERO };
+    let waits = tasks.flatten().filter_map(|task| {
+        let line = fs::read_to_string(task.path().join("schedstat")).ok()?;
+        line.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()
+    });
+    Duration::from_nanos(waits.sum())
 }
 
 fn descendants(root: u32) -> Vec<u32> {

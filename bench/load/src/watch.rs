@@ -9,10 +9,12 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::usage::{Usage, own_cpu, rss_bytes, usage_of_tree};
+use crate::usage::{Usage, cpu_wait, own_cpu, rss_bytes, usage_of_tree};
 
 /// Share of one thread above which the generator is taken for the bottleneck.
 const LOAD_UTIL_MAX: f64 = 0.85;
+/// Share of the time the generator may wait for a CPU before the machine counts as overloaded.
+const LOAD_WAIT_MAX: f64 = 0.05;
 const SAMPLE_EVERY: Duration = Duration::from_millis(10);
 
 /// A window being watched.
@@ -21,6 +23,7 @@ pub struct Watch {
     pid: Option<u32>,
     started: Instant,
     own_cpu: Duration,
+    own_wait: Duration,
     before: Option<Usage>,
     sampler: Option<Sampler>,
 }
@@ -31,6 +34,10 @@ pub struct Watched {
     pub seconds: f64,
     /// The generator's CPU time as a share of one thread, 0..=1 for a generator of one thread.
     pub load_util: f64,
+    /// Time the generator was ready to run and had no CPU, as a share of the window.
+    pub load_wait_ratio: f64,
+    /// The machine had too little CPU for everything that ran: times are longer than they would be.
+    pub machine_is_overloaded: bool,
     /// The figures say more about the generator than about what it measured.
     pub load_is_bottleneck: bool,
     /// The process under test with its children, when its id is known and it is still there.
@@ -42,6 +49,8 @@ pub struct ProcessCost {
     pub cpu_seconds: f64,
     /// In threads: 2.0 is two threads all the time.
     pub cpu_util: f64,
+    /// Ready to run without a CPU, in threads.
+    pub cpu_wait_util: f64,
     pub rss_before_bytes: u64,
     pub rss_max_bytes: u64,
     pub rss_after_bytes: u64,
@@ -54,13 +63,14 @@ impl Watch {
     pub fn start(pid: Option<u32>) -> Self {
         let before = pid.and_then(usage_of_tree);
         let sampler = pid.map(Sampler::start);
-        Self { pid, started: Instant::now(), own_cpu: own_cpu(), before, sampler }
+        Self { pid, started: Instant::now(), own_cpu: own_cpu(), own_wait: own_wait(), before, sampler }
     }
 
     #[must_use]
     pub fn finish(self) -> Watched {
         let seconds = self.started.elapsed().as_secs_f64().max(1e-9);
         let load_util = (own_cpu() - self.own_cpu).as_secs_f64() / seconds;
+        let load_wait_ratio = own_wait().saturating_sub(self.own_wait).as_secs_f64() / seconds;
         let rss_max_bytes = self.sampler.map_or(0, Sampler::finish);
         let after = self.pid.and_then(usage_of_tree);
         let process = self.before.zip(after).map(|(before, after)| {
@@ -68,6 +78,7 @@ impl Watch {
             ProcessCost {
                 cpu_seconds,
                 cpu_util: cpu_seconds / seconds,
+                cpu_wait_util: after.cpu_wait.saturating_sub(before.cpu_wait).as_secs_f64() / seconds,
                 rss_before_bytes: before.rss_bytes,
                 rss_max_bytes: rss_max_bytes.max(before.rss_bytes).max(after.rss_bytes),
                 rss_after_bytes: after.rss_bytes,
@@ -75,8 +86,19 @@ impl Watch {
                 fd_after_count: after.fd_count,
             }
         });
-        Watched { seconds, load_util, load_is_bottleneck: load_util > LOAD_UTIL_MAX, process }
+        Watched {
+            seconds,
+            load_util,
+            load_wait_ratio,
+            machine_is_overloaded: load_wait_ratio > LOAD_WAIT_MAX,
+            load_is_bottleneck: load_util > LOAD_UTIL_MAX,
+            process,
+        }
     }
+}
+
+fn own_wait() -> Duration {
+    cpu_wait(std::process::id())
 }
 
 #[derive(Debug)]
