@@ -217,6 +217,8 @@ async fn streams(args: &Args, common: &Common, place: &Place) -> Run {
         event_count_min: event_count,
         together_min: args.time("--together", Duration::ZERO)?,
         pid: place.pid,
+        admin: place.admin.clone(),
+        gauge_within: Duration::from_secs(10),
         target,
     };
     let direct = match args.text("--expect-from")? {

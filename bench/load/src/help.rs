@@ -37,6 +37,7 @@ CLOSED       --connections N (16)  --for TIME (10s) or --calls N  --warm-up TIME
 OPEN         --rate N (200)  --for TIME (10s)  --max-open N (2000)  and the prompt options of closed
 STREAMS      --streams N (100)  --events N (100)  --delay TIME (20ms)  --event-bytes N  --ramp TIME (1s)
              --together TIME (0s: all must be open together for so long)  --expect-from URL
+             --admin URL (whose gauge must show every stream and then none)
              --usage asked|absent (asked: whether the calls ask for the usage event)
 OVERHEAD     --rate N (200)  --rounds N (10)  --round TIME (1s)  --added-p99-max TIME (2ms)  and the prompt options
 CANCEL       --engine URL (once for each)  --calls N (8 in each of four groups)  --cut-after TIME (1s)

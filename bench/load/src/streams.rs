@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::client::{Connection, Done, Failure};
+use crate::control;
 use crate::events::Events;
 use crate::progress::Progress;
 use crate::report::{Report, row, spread, watched_rows};
@@ -21,6 +22,9 @@ use crate::target::Target;
 use crate::usage::{monotonic_ns, unix_ns};
 use crate::watch::{Watch, Watched};
 use crate::wire::Part;
+
+const GAUGE: &str = "llmgw_endpoint_inflight";
+const SAMPLE_EVERY: Duration = Duration::from_millis(200);
 
 /// What to run.
 #[derive(Debug, Clone)]
@@ -40,6 +44,10 @@ pub struct Streams {
     /// All must be open together for at least so long.
     pub together_min: Duration,
     pub pid: Option<u32>,
+    /// A gateway's metrics page, whose gauge of open requests must show every stream and then none.
+    pub admin: Option<Target>,
+    /// How long the gauge may take to come down.
+    pub gauge_within: Duration,
 }
 
 /// What a good stream looks like.
@@ -69,7 +77,18 @@ pub struct StreamsReport {
     pub gap: Quantiles,
     /// From the send time an event carries to its arrival; none when the engine writes none.
     pub one_way: Quantiles,
+    /// What the gateway's page said, where there is one.
+    pub gauge: Option<Gauge>,
     pub watched: Watched,
+}
+
+/// The gateway's own count of open requests.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Gauge {
+    /// The most it showed.
+    pub peak: f64,
+    /// What it showed when everything had ended.
+    pub after: f64,
 }
 
 #[derive(Debug)]
@@ -125,6 +144,8 @@ pub async fn run(plan: Streams, progress: Progress) -> StreamsReport {
     });
     let watch = Watch::start(plan.pid);
     let plan = Rc::new(plan);
+    let peak = Rc::new(Cell::new(0.0));
+    let sampling = plan.admin.clone().map(|admin| tokio::task::spawn_local(sample(admin, Rc::clone(&peak))));
     let mut streams = JoinSet::new();
     for idx in 0..plan.stream_count {
         let (plan, shared) = (Rc::clone(&plan), Rc::clone(&shared));
@@ -142,7 +163,30 @@ pub async fn run(plan: Streams, progress: Progress) -> StreamsReport {
         }
     }
     drop(line);
-    report(&plan, &shared, &ended, lost_count, watch.finish())
+    let watched = watch.finish();
+    let mut found = report(&plan, &shared, &ended, lost_count, watched);
+    if let (Some(admin), Some(sampling)) = (&plan.admin, sampling) {
+        sampling.abort();
+        found.gauge = Some(Gauge { peak: peak.get(), after: after_all(admin, plan.gauge_within).await });
+    }
+    found
+}
+
+/// Asks the page again and again, and keeps the most it shows.
+async fn sample(admin: Target, peak: Rc<Cell<f64>>) {
+    loop {
+        // A page that does not answer shows nothing: the peak then stays too low, which is told.
+        if let Ok(page) = control::metrics(&admin).await {
+            peak.set(peak.get().max(page.sum(GAUGE, &[]).unwrap_or(0.0)));
+        }
+        tokio::time::sleep(SAMPLE_EVERY).await;
+    }
+}
+
+/// The gauge when it has come down, or what it is stuck at; not a number when the page does not answer.
+async fn after_all(admin: &Target, within: Duration) -> f64 {
+    let ask = async || Ok(control::metrics(admin).await?.sum(GAUGE, &[]).unwrap_or(f64::NAN));
+    control::until(within, ask, |value| *value == 0.0).await.map_or(f64::NAN, |(value, _)| value)
 }
 
 /// Reads one stream of the target by itself, to compare others with it.
@@ -159,6 +203,8 @@ pub async fn reference(target: &Target, request: &[u8], within: Duration) -> Res
         event_count_min: 1,
         together_min: Duration::ZERO,
         pid: None,
+        admin: None,
+        gauge_within: Duration::ZERO,
     };
     let ended = one_stream(&plan, &Shared::default()).await;
     match fault_of(&ended, &plan, ended.seen) {
@@ -251,6 +297,7 @@ fn report(plan: &Streams, shared: &Shared, ended: &[Ended], lost_count: u64, wat
         first_event: shared.first_event.borrow().quantiles(),
         gap: shared.gap.borrow().quantiles(),
         one_way: shared.one_way.borrow().quantiles(),
+        gauge: None,
         watched,
     }
 }
@@ -289,6 +336,12 @@ impl Report for StreamsReport {
         if self.one_way.count > 0 {
             rows.push(row("engine to client", spread(&self.one_way)));
         }
+        if let Some(gauge) = self.gauge {
+            rows.push(row(
+                "open by the gateway's count",
+                format!("{} at most, {} afterwards", gauge.peak, gauge.after),
+            ));
+        }
         rows.extend(watched_rows(&self.watched, Some(("event", self.event_count))));
         rows
     }
@@ -300,6 +353,15 @@ impl Report for StreamsReport {
             let (seen, least) = (self.together_seconds, self.together_seconds_min);
             let all = self.stream_count;
             faults.push(format!("all {all} streams were open together for {seen:.2} s, less than {least:.2} s"));
+        }
+        if let Some(Gauge { peak, after }) = self.gauge {
+            let all = self.stream_count;
+            if self.together_seconds_min > 0.0 && peak != all as f64 {
+                faults.push(format!("{GAUGE} showed at most {peak} of {all} open streams"));
+            }
+            if after != 0.0 {
+                faults.push(format!("{GAUGE} is {after} when all streams have ended"));
+            }
         }
         faults
     }

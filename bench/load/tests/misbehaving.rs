@@ -115,6 +115,8 @@ fn plan(target: Target) -> Streams {
         event_count_min: 2,
         together_min: Duration::ZERO,
         pid: None,
+        admin: None,
+        gauge_within: WITHIN,
     }
 }
 
@@ -204,6 +206,23 @@ fn streams_that_were_never_all_open_fail_the_bar() {
     };
     let report = block_on(streams::run(plan, Progress::Silent));
     assert!(report.faults().iter().any(|fault| fault.contains("open together")), "{:?}", report.faults());
+}
+
+#[test]
+fn a_gauge_that_misses_streams_or_stays_up_is_a_fault() {
+    let page = "llmgw_endpoint_inflight{replica=\"a\"} 3\nllmgw_endpoint_inflight{replica=\"b\"} 1\n";
+    let stuck = server(move |_| {
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", page.len());
+        ([head.as_bytes(), page.as_bytes()].concat(), After::Keep)
+    });
+    let plan = Streams {
+        together_min: Duration::from_nanos(1),
+        admin: Some(stuck),
+        gauge_within: Duration::ZERO,
+        ..plan(server(|call| (good_stream(call), After::Keep)))
+    };
+    let report = block_on(streams::run(plan, Progress::Silent));
+    assert!(report.faults().iter().any(|fault| fault.contains("is 4 when all streams have ended")), "{report:?}");
 }
 
 fn closed_plan(target: Target, calls: u64) -> Closed {
