@@ -22,11 +22,11 @@ pub(crate) struct LlamaCpp {
 }
 
 impl LlamaCpp {
-    /// Starts one on a free port, with more flags of `llama-server`, and waits until it answers.
+    /// Starts one that serves `model` on a free port, with more flags of `llama-server`, and waits until it answers.
     #[track_caller]
-    pub(crate) fn start(flags: &[&str]) -> Self {
+    pub(crate) fn start(model: &str, flags: &[&str]) -> Self {
         install::llama_cpp();
-        let launch = install::bash("engines/start-llama-cpp.sh").arg("0").arg("--").args(flags);
+        let launch = install::bash("engines/start-llama-cpp.sh").env("ALIAS", model).args(["0", "--"]).args(flags);
         let mut process = launch.start().unwrap_or_else(|error| panic!("llama.cpp does not start: {error}"));
         let addr = process.wait_for_line("its address", START, |line| {
             let (_, address) = line.text.split_once("listening on http://")?;

@@ -41,7 +41,7 @@ fn address(server: &mut Process) -> SocketAddr {
 fn from_an_empty_folder_to_the_first_streamed_token() {
     let folder = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
     let sims = [Engine::start(llmgw()), Engine::start(llmgw())];
-    let real = LlamaCpp::start(&[]);
+    let real = LlamaCpp::start(MODEL, &[]);
     let urls: Vec<String> = sims.iter().map(Engine::url).chain([real.url()]).collect();
     let words: Vec<&str> = ["init"].into_iter().chain(urls.iter().map(String::as_str)).collect();
 

@@ -27,6 +27,9 @@ BYTE_PATTERNS = [
     (re.compile(rb'"timings":\s?\{[^{}]*\}'), b'"timings":{}'),
 ]
 
+# Said once a stream. An engine that is asked for usage says it in the usage event, else in the last one before the end.
+ONCE_A_STREAM = re.compile(rb',?"(?:timings":\{\}|system_fingerprint":\s?"[^"]*")')
+
 QUESTION = [{"role": "user", "content": "Why is the gateway slow?"}]
 FIXED = {"max_tokens": 24, "temperature": 0, "seed": 1}
 WITH_USAGE = {"include_usage": True}
@@ -60,7 +63,7 @@ def plain(value):
 def same_bytes(body):
     for pattern, stand_in in BYTE_PATTERNS:
         body = pattern.sub(stand_in, body)
-    return body.decode("utf-8")
+    return body
 
 
 def refusal(call):
@@ -228,7 +231,13 @@ class Script:
         answer, received = self.post(path, json.dumps({"model": self.model, **FIXED, **self.extra, **asked}).encode())
         self.headers[name] = {key.lower(): value for key, value in answer.getheaders()}
         kind = self.headers[name].get("content-type", "")
-        return {"status": answer.status, "type": kind, "bytes": same_bytes(received)}
+        received = same_bytes(received)
+        return {
+            "status": answer.status,
+            "type": kind,
+            "bytes": received.decode("utf-8"),
+            "bytes_without_extras": ONCE_A_STREAM.sub(b"", received).decode("utf-8"),
+        }
 
     def post(self, path, body):
         """Sends bytes as they are; the answer's bytes come without their chunk framing and otherwise untouched."""
