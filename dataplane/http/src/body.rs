@@ -1,8 +1,8 @@
 //! Body framing: where a body ends, and what of the raw bytes is payload.
 //!
 //! Fed with raw bytes in any split by the server (request bodies) and the client half (response bodies). Decodes in
-//! place: payload is moved to the front of the bytes it came in, so nothing is copied to another buffer. Changes with the
-//! framing rules of HTTP/1.1. Never reads, never buffers, never interprets payload.
+//! place: payload is moved to the front of the bytes it came in, so nothing is copied to another buffer. Changes with
+//! the framing rules of HTTP/1.1. Never reads, never buffers, never interprets payload.
 
 use crate::error::Malformed;
 use crate::limits::{CHUNK_LINE_BYTES_MAX, TRAILER_BYTES_MAX};

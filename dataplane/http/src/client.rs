@@ -1,8 +1,8 @@
 //! One exchange with an engine: connect or reuse, send, await the head, then hand out the body piece by piece.
 //!
-//! Called by the gateway for every attempt. A reused connection that turns out to be closed before it answered costs one
-//! silent second try on a fresh one; nothing else is retried here. An exchange that is dropped closes its connection at
-//! once. Never chooses an endpoint, never follows a redirect.
+//! Called by the gateway for every attempt. A reused connection that turns out to be closed before it answered costs
+//! one silent second try on a fresh one; nothing else is retried here. An exchange that is dropped closes its
+//! connection at once. Never chooses an endpoint, never follows a redirect.
 
 mod upstream;
 

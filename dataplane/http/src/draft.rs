@@ -1,8 +1,8 @@
 //! Heads we send: the one place that writes framing and connection headers.
 //!
-//! Response drafts are filled by the gateway and finished by the writer, request drafts filled by the gateway and finished
-//! by the client half. A header that is ours to decide (`Content-Length`, all hop-by-hop ones) is left out when somebody
-//! tries to copy it. Changes with what we say about framing. Never does I/O.
+//! Response drafts are filled by the gateway and finished by the writer, request drafts filled by the gateway and
+//! finished by the client half. A header that is ours to decide (`Content-Length`, all hop-by-hop ones) is left out
+//! when somebody tries to copy it. Changes with what we say about framing. Never does I/O.
 
 use std::io::Write;
 
@@ -37,7 +37,8 @@ impl ResponseDraft {
         Self { bytes, status }
     }
 
-    /// Adds a header. Control bytes in the value become spaces; a name that is ours to decide, or none at all, is left out.
+    /// Adds a header. Control bytes in the value become spaces; a name that is ours to decide, or none at all, is
+    /// left out.
     pub fn header(&mut self, name: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> &mut Self {
         push_header(&mut self.bytes, name.as_ref(), value.as_ref());
         self
@@ -71,8 +72,8 @@ pub struct RequestDraft {
 }
 
 impl RequestDraft {
-    /// Begins a head in a buffer that may have been used before. `method`, `path` and `host` are ours or were parsed, so
-    /// they hold no space and no control byte.
+    /// Begins a head in a buffer that may have been used before. `method`, `path` and `host` are ours or were parsed,
+    /// so they hold no space and no control byte.
     pub fn new(mut bytes: Vec<u8>, method: &[u8], path: &[u8], host: &[u8]) -> Self {
         bytes.clear();
         bytes.extend_from_slice(method);

@@ -76,7 +76,8 @@ pub enum ExchangeError {
     Connect(io::ErrorKind),
     /// No connection within the time for it.
     ConnectTimeout,
-    /// The engine closed or reset before the first byte of its answer (and, on a reused connection, again on a fresh one).
+    /// The engine closed or reset before the first byte of its answer (and, on a reused connection, again on a fresh
+    /// one).
     ClosedBeforeHead,
     /// The connection ended within the head.
     ClosedInHead,

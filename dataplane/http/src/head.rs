@@ -1,8 +1,8 @@
 //! Message heads: found in raw bytes, parsed with httparse, kept in reusable owned structs.
 //!
 //! `scan` finds a head's end while bytes arrive, `request` and `response` parse and judge it, `fields` stores it: one
-//! byte buffer and one list of ranges, reused, so that a head costs no allocation once a connection is warm. Changes with
-//! the rules of RFC 9112 we enforce. Never reads from a connection and never answers.
+//! byte buffer and one list of ranges, reused, so that a head costs no allocation once a connection is warm. Changes
+//! with the rules of RFC 9112 we enforce. Never reads from a connection and never answers.
 
 mod fields;
 mod request;

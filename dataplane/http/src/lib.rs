@@ -1,7 +1,7 @@
 //! HTTP/1.1 in both directions, strict and bounded.
 //!
-//! The gateway serves clients with it and asks engines with it; both over the runtime's two-method connection. Pure parsers
-//! first (`head`, `body`), then the two halves built on them.
+//! The gateway serves clients with it and asks engines with it; both over the runtime's two-method connection. Pure
+//! parsers first (`head`, `body`), then the two halves built on them.
 //!
 //! Rules that hold everywhere here:
 //! - a pending read is never dropped while its connection lives (it would lose bytes): it is stored and taken up later;

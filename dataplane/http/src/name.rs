@@ -1,7 +1,7 @@
 //! Header names: which ones end at this connection, and which ones say how a body is framed.
 //!
-//! Asked by both head parsers and by the head drafts, so that no other place needs a list. Changes when HTTP grows another
-//! connection-bound header. Never looks at values.
+//! Asked by both head parsers and by the head drafts, so that no other place needs a list. Changes when HTTP grows
+//! another connection-bound header. Never looks at values.
 
 /// Says whether a header belongs to one connection and must not be passed on.
 ///

@@ -1,8 +1,8 @@
 //! This core's idle upstream connections.
 //!
-//! Asked by the client half before it connects, filled when a response body has ended cleanly. Every idle connection has a
-//! read pending, so one look says whether the engine has closed it. One a core, never shared; never connects by itself and
-//! never reads the clock.
+//! Asked by the client half before it connects, filled when a response body has ended cleanly. Every idle connection
+//! has a read pending, so one look says whether the engine has closed it. One a core, never shared; never connects by
+//! itself and never reads the clock.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

@@ -1,8 +1,8 @@
 //! The one read of a connection, stored so that nobody drops it.
 //!
-//! Both halves read through it. A pending read lives here and not in the future of whoever waits, so a wait may be given up
-//! (a race, a timeout) and taken up later without losing a byte; while nothing is asked of it, the pending read is also what
-//! notices that the peer has left. Changes with the rules of the ring. Never interprets bytes.
+//! Both halves read through it. A pending read lives here and not in the future of whoever waits, so a wait may be
+//! given up (a race, a timeout) and taken up later without losing a byte; while nothing is asked of it, the pending
+//! read is also what notices that the peer has left. Changes with the rules of the ring. Never interprets bytes.
 
 use std::future::poll_fn;
 use std::io;

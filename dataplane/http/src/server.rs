@@ -1,9 +1,9 @@
 //! One client connection, as two halves: a reader of requests and a writer of responses.
 //!
-//! The gateway holds both, so that a response can be written while the reader watches whether the client is still there:
-//! `next` a head, `body`, then any answer through the writer, and around again. What the halves must tell each other (does
-//! this connection end after the answer, may the answer be chunked) is in one shared struct. Never routes, never
-//! interprets a body.
+//! The gateway holds both, so that a response can be written while the reader watches whether the client is still
+//! there: `next` a head, `body`, then any answer through the writer, and around again. What the halves must tell each
+//! other (does this connection end after the answer, may the answer be chunked) is in one shared struct. Never
+//! routes, never interprets a body.
 
 mod reader;
 mod request_body;

@@ -1,7 +1,7 @@
 //! An upstream connection in use: the request going out, the head coming in, the body by pieces.
 //!
-//! Made by `exchange`, held by the gateway while it relays. Dropped at any moment it closes at once; released after a clean
-//! end it goes back to the pool. Never looks at payload.
+//! Made by `exchange`, held by the gateway while it relays. Dropped at any moment it closes at once; released after a
+//! clean end it goes back to the pool. Never looks at payload.
 
 use std::future::poll_fn;
 use std::io;
@@ -78,8 +78,9 @@ impl<I: Io> Upstream<I> {
         Ok(())
     }
 
-    /// Writes while the read is pending, so that an engine that answers or closes early is heard. Sending stops then: what
-    /// an engine says before it has the whole request is a refusal. The buffer comes back but after an early answer.
+    /// Writes while the read is pending, so that an engine that answers or closes early is heard. Sending stops then:
+    /// what an engine says before it has the whole request is a refusal. The buffer comes back but after an early
+    /// answer.
     async fn write_watching<B: IoBuf>(&mut self, buf: B) -> (bool, Option<B>) {
         let Self { ahead, .. } = self;
         let io = ahead.io().clone();
@@ -180,8 +181,8 @@ impl<I: Io> Upstream<I> {
         }
     }
 
-    /// Gives the connection back. It is kept for another request when the body has ended, the engine keeps it alive and no
-    /// byte came beyond; otherwise it is closed. Dropping instead of releasing always closes.
+    /// Gives the connection back. It is kept for another request when the body has ended, the engine keeps it alive
+    /// and no byte came beyond; otherwise it is closed. Dropping instead of releasing always closes.
     pub fn release(self, now: Mono) {
         let is_clean = self.may_be_kept && self.body.is_finished() && self.ahead.held().is_empty();
         if is_clean && self.ahead.end().is_none() {
@@ -191,8 +192,8 @@ impl<I: Io> Upstream<I> {
     }
 }
 
-/// Takes in what the engine says while it is written to; true once it has begun a final answer or ended. An interim answer
-/// is kept for later and the read goes on.
+/// Takes in what the engine says while it is written to; true once it has begun a final answer or ended. An interim
+/// answer is kept for later and the read goes on.
 fn hears_answer<I: Io>(ahead: &mut ReadAhead<I>, cx: &mut Context<'_>) -> bool {
     loop {
         let held = ahead.held();

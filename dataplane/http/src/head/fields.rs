@@ -1,7 +1,7 @@
 //! Storage of one parsed head: its bytes, and where its header names and values lie in them.
 //!
-//! Filled by the two parsers, read through them. Keeps its allocations from one head to the next. Never judges a value but
-//! for what framing and connection headers mean.
+//! Filled by the two parsers, read through them. Keeps its allocations from one head to the next. Never judges a
+//! value but for what framing and connection headers mean.
 
 use std::ops::Range;
 

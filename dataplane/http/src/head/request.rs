@@ -1,7 +1,7 @@
 //! Request heads: strict, since what a proxy forgives its upstream may read differently.
 //!
-//! Called by the server half and by the fuzz target. Changes when a rule for clients changes. Never keeps a reference into
-//! a connection's buffer.
+//! Called by the server half and by the fuzz target. Changes when a rule for clients changes. Never keeps a reference
+//! into a connection's buffer.
 
 use std::mem::MaybeUninit;
 

@@ -1,8 +1,8 @@
 //! Response heads of engines: lenient in what is harmless, strict in framing.
 //!
 //! Called by the client half and by the fuzz target. A reason phrase may be anything, spaces may be doubled; two
-//! readings of where a body ends are an error and nothing of such an answer is passed on. Never keeps a reference into a
-//! connection's buffer.
+//! readings of where a body ends are an error and nothing of such an answer is passed on. Never keeps a reference
+//! into a connection's buffer.
 
 use std::mem::MaybeUninit;
 

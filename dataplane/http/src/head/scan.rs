@@ -55,8 +55,8 @@ impl HeadScan {
         Ok(None)
     }
 
-    /// Holds what there is of a line, its carriage return included, against the bounds. Comes before any look at the line,
-    /// so that a head breaks the same rule however its bytes are split.
+    /// Holds what there is of a line, its carriage return included, against the bounds. Comes before any look at the
+    /// line, so that a head breaks the same rule however its bytes are split.
     fn check_bounds(&self, line_bytes: usize, has_room: bool, limits: &HeadLimits) -> Result<(), ScanError> {
         match self.lines {
             0 if !has_room || line_bytes > limits.first_line_bytes + 1 => Err(ScanError::FirstLineTooLong),

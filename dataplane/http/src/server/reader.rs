@@ -1,7 +1,8 @@
 //! The receiving half of a client connection: heads, bodies, and the news that the client has left.
 //!
-//! Called by the gateway's request loop. The read that will bring the next request is pending while this one is answered;
-//! it is how we notice a client that leaves, and costs nothing extra. Never writes but for an interim 100 through the writer.
+//! Called by the gateway's request loop. The read that will bring the next request is pending while this one is
+//! answered; it is how we notice a client that leaves, and costs nothing extra. Never writes but for an interim 100
+//! through the writer.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -23,7 +24,8 @@ use crate::server::{ResponseWriter, Turn};
 pub enum Next {
     /// A head was read.
     Request,
-    /// The connection is over: the client left, was idle too long, or the last answer ended it. Nothing is to be answered.
+    /// The connection is over: the client left, was idle too long, or the last answer ended it. Nothing is to be
+    /// answered.
     Closed,
 }
 
@@ -123,8 +125,8 @@ impl<I: Io> RequestReader<I> {
 
     /// Reads the body of the request whose head `next` gave. Nothing when the client left before it was complete.
     ///
-    /// A length over the limit is refused before anything is read; an interim 100 is sent when the client waits for one and
-    /// has not begun. When this is not called, or fails, the connection ends after the answer.
+    /// A length over the limit is refused before anything is read; an interim 100 is sent when the client waits for
+    /// one and has not begun. When this is not called, or fails, the connection ends after the answer.
     /// Errors: 413, 400 for broken chunks, 408 when a part of `BODY_PROGRESS_BYTES` takes longer than `client_body`.
     /// Cost: one allocation of exactly the length up to 1 MiB, few and growing ones above; bytes are read into place.
     pub async fn body(&mut self, head: &RequestHead, writer: &mut ResponseWriter<I>) -> Result<Option<Bytes>, Reject> {
@@ -151,8 +153,8 @@ impl<I: Io> RequestReader<I> {
 
     /// Resolves when the client has left. To be raced with producing the answer.
     ///
-    /// Requests that come early are kept for `next`, up to one head's bound; beyond it nothing is read and a client that
-    /// leaves is noticed by the writer alone.
+    /// Requests that come early are kept for `next`, up to one head's bound; beyond it nothing is read and a client
+    /// that leaves is noticed by the writer alone.
     pub async fn gone(&mut self) {
         poll_fn(|cx| {
             loop {
