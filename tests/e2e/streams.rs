@@ -34,8 +34,8 @@ fn check(client: Client) {
     let (lines, text) = (process.lines(), said(&process));
     assert!(status.success(), "{client:?} ended with {status}: {text}");
     assert_eq!(lines.iter().filter_map(content).count(), TOKENS as usize, "{client:?}: {text}");
-    let usage = lines.iter().filter_map(|line| serde_json::from_str::<Value>(&line.text).ok());
-    assert_eq!(usage.last().unwrap_or_default()["usage"]["completion_tokens"], TOKENS, "{client:?}: {text}");
+    let mut newest = lines.iter().rev().filter_map(|line| serde_json::from_str::<Value>(&line.text).ok());
+    assert_eq!(newest.next().unwrap_or_default()["usage"]["completion_tokens"], TOKENS, "{client:?}: {text}");
     let last: Vec<&str> = lines.iter().rev().take(2).rev().map(|line| line.text.as_str()).collect();
     assert_eq!(last, ["[DONE]", "end"], "{client:?}: {text}");
     gateway.finish(&[]);

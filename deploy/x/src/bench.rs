@@ -3,19 +3,11 @@
 use std::process::Command;
 
 use crate::args::{Args, Outcome};
-use crate::metadata::Metadata;
-use crate::shell::{self, cargo};
+use crate::behaviour::{self, BINARY};
+use crate::shell;
 
-const BINARY: &str = "llmgw-load";
-
-/// Builds every binary of the workspace with the `ci` profile, so that nothing is built twice, and starts the load
-/// generator beside the gateway it measures.
+/// Builds the programs and starts the load generator; without words it says what it can do.
 pub(crate) fn run(args: Args) -> Outcome {
-    let metadata = Metadata::read()?;
-    if !metadata.binaries().iter().any(|name| name == BINARY) {
-        return Err(format!("there is no binary called {BINARY} in the workspace"));
-    }
-    shell::run(&mut cargo(&["build", "--profile", "ci", "--workspace", "--bins"]))?;
-    let program = metadata.target_directory.join("ci").join(BINARY);
-    shell::run(Command::new(program).current_dir(shell::root()).args(args.into_rest()))
+    let programs = behaviour::build()?;
+    shell::run(Command::new(programs.join(BINARY)).current_dir(shell::root()).args(args.into_rest()))
 }

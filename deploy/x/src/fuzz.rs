@@ -55,10 +55,14 @@ fn fuzz(name: &str, triple: &str, seconds: u64) -> Outcome {
     if seeds.is_dir() {
         command.arg(seeds);
     }
+    let dictionary = root().join("fuzz/wire.dict");
+    if dictionary.is_file() {
+        command.arg(format!("-dict={}", dictionary.display()));
+    }
     command.args([
         format!("-max_total_time={seconds}"),
         "-timeout=10".into(),
-        "-max_len=65536".into(),
+        "-max_len=4096".into(),
         "-print_final_stats=1".into(),
         "-verbosity=0".into(),
     ]);

@@ -1,6 +1,7 @@
 //! `cargo x test`: which suites there are, what each needs, how each is run. Called by people, `ci` and `.ci/run`.
 
 use crate::args::{Args, Outcome};
+use crate::behaviour;
 use crate::metadata::Metadata;
 use crate::shell::{self, cargo};
 
@@ -52,18 +53,18 @@ pub(crate) fn test(kind: Kind, missing: Missing, filter: &[String]) -> Outcome {
         Kind::Plain => cargo_test(&[], Length::Scaled, filter),
         Kind::E2e => on_request(E2E, Length::Scaled, missing, filter),
         Kind::Vllm => on_request(VLLM, Length::Scaled, missing, filter),
-        Kind::Behaviour => on_request(BEHAVIOUR, Length::Scaled, missing, filter),
+        Kind::Behaviour => behaviour::run(Length::Scaled),
         Kind::All => {
             cargo_test(&[], Length::Full, filter)?;
             on_request(E2E, Length::Full, missing, filter)?;
-            on_request(BEHAVIOUR, Length::Full, missing, filter)
+            behaviour::run(Length::Full)
         }
     }
 }
 
 /// How long the trials take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Length {
+pub(crate) enum Length {
     Scaled,
     Full,
 }
@@ -96,7 +97,6 @@ struct Suite {
 const E2E: Suite = Suite { target: "e2e", needs: E2E_NEEDS, features: &[], only: &[] };
 const VLLM: Suite =
     Suite { target: "e2e", needs: E2E_NEEDS, features: &["--features", REAL_VLLM], only: &["vllm::", "--nocapture"] };
-const BEHAVIOUR: Suite = Suite { target: "behaviour", needs: &[], features: &[], only: &["--test-threads", "1"] };
 
 /// Adds the test with a real vLLM to the end-to-end suite.
 pub(crate) const REAL_VLLM: &str = "llmgw/real-vllm";
