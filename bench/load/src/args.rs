@@ -1,4 +1,5 @@
-//! The command line: names with values, nothing else. Flag parsers are kept out of library rooms, and this binary is small.
+//! The command line: names with values, nothing else. Flag parsers are kept out of library rooms, and this binary is
+//! small.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

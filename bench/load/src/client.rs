@@ -203,7 +203,8 @@ impl Pool {
                 Err(failure) => Err(failure),
             };
             match reply {
-                // Allowed by HTTP: the server may close an idle connection at any time, and has seen nothing of the request.
+                // Allowed by HTTP: the server may close an idle connection at any time, and has seen nothing of the
+                // request.
                 Err(Failure::ClosedBeforeReply | Failure::Write) if is_kept => *self.stale_count.borrow_mut() += 1,
                 Err(failure) => return Err(failure),
                 Ok(done) => {

@@ -1,7 +1,7 @@
 //! The events of a stream, counted, timed and reduced to one number that does not depend on ids and clocks.
 //!
-//! Called with every piece of a decoded body. Two streams with the same number had the same bytes, but for the values of
-//! `"id"`, `"created"` and the send time an engine was asked to write into its events.
+//! Called with every piece of a decoded body. Two streams with the same number had the same bytes, but for the values
+//! of `"id"`, `"created"` and the send time an engine was asked to write into its events.
 
 use memchr::memmem;
 

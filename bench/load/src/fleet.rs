@@ -1,7 +1,7 @@
 //! Engines and a gateway as processes on ports of the system's choosing.
 //!
-//! Called by the scenarios and by the suites. Speaks to the `llmgw` binary only as a person would: flags, a configuration
-//! file, and the lines it prints at its start. Never builds anything.
+//! Called by the scenarios and by the suites. Speaks to the `llmgw` binary only as a person would: flags, a
+//! configuration file, and the lines it prints at its start. Never builds anything.
 
 use std::fs;
 use std::io;
@@ -52,7 +52,8 @@ pub struct GatewayProcess {
 impl GatewayProcess {
     /// Writes the configuration into a folder of its own and starts `llmgw server --config FILE`.
     ///
-    /// Expects both listeners on port 0 of 127.0.0.1 in the text (see [`config`]); learns the ports from the start-up lines.
+    /// Expects both listeners on port 0 of 127.0.0.1 in the text (see [`config`]); learns the ports from the start-up
+    /// lines.
     pub fn start(llmgw: &Path, config: &str) -> io::Result<Self> {
         Self::launch(llmgw, config, |launch| launch)
     }

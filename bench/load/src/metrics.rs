@@ -101,7 +101,8 @@ fn quoted(text: &str) -> Option<(String, &str)> {
 mod tests {
     use super::*;
 
-    const PAGE: &str = "# HELP a x\n# TYPE a gauge\na{replica=\"e-0\",model=\"m/1\"} 3\na{replica=\"e-1\",model=\"m/1\"} 4\n\
+    const PAGE: &str = "# HELP a x\n# TYPE a gauge\na{replica=\"e-0\",model=\"m/1\"} 3\n\
+                        a{replica=\"e-1\",model=\"m/1\"} 4\n\
                         b 1e3 1700000000\nc{x=\"q\\\"}\\\\,\"} +Inf\nbroken{x=\"\nalso broken\n";
 
     #[test]

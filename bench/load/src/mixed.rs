@@ -218,7 +218,10 @@ async fn leave(plan: &Mixed, request: &[u8], after_parts: u32) -> Option<String>
     let ended = timeout(plan.within, async {
         tokio::select! {
             () = enough => None,
-            ended = read => Some(ended.map_or_else(|failure| failure.name().to_owned(), |done| done.status.to_string())),
+            ended = read => Some(match ended {
+                Ok(done) => done.status.to_string(),
+                Err(failure) => failure.name().to_owned(),
+            }),
         }
     });
     let ended = ended.await.unwrap_or_else(|_| Some("timed_out".to_owned()));

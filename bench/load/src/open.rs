@@ -1,7 +1,7 @@
 //! Open loop: requests at a constant rate, whether or not the earlier ones are answered.
 //!
-//! Latency counts from the moment a request was due, so that a server that stalls cannot hide the wait of those who came
-//! meanwhile. How late the generator itself was is told apart.
+//! Latency counts from the moment a request was due, so that a server that stalls cannot hide the wait of those who
+//! came meanwhile. How late the generator itself was is told apart.
 
 use std::cell::{Cell, RefCell};
 use std::io;

@@ -1,7 +1,7 @@
 //! Overhead: the same small load directly at the engine and through the gateway, in turn.
 //!
-//! Rounds alternate and swap their order, so that a slow minute of the machine falls on both sides. Each round gives one
-//! difference; the median over the rounds is the answer and their spread says what it is worth.
+//! Rounds alternate and swap their order, so that a slow minute of the machine falls on both sides. Each round gives
+//! one difference; the median over the rounds is the answer and their spread says what it is worth.
 
 use std::io;
 use std::rc::Rc;

@@ -1,4 +1,5 @@
-//! Requests as bytes: a chat call with a prompt of a chosen size, and the instruction a simulated engine looks for in it.
+//! Requests as bytes: a chat call with a prompt of a chosen size, and the instruction a simulated engine looks for in
+//! it.
 //!
 //! The instruction is `@@sim {json} @@` inside the prompt, so that it passes any gateway in between untouched.
 

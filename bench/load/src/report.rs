@@ -1,6 +1,7 @@
 //! What a person reads and what a script reads: one table, one JSON object, from the same numbers.
 //!
-//! Every command's result implements [`Report`]. A result lists its own faults, so that no run with failures looks well.
+//! Every command's result implements [`Report`]. A result lists its own faults, so that no run with failures looks
+//! well.
 
 use std::fmt::Write as _;
 

@@ -1,7 +1,7 @@
 //! Streams: many answers open together, each counted, timed and compared byte for byte.
 //!
-//! A stream is good when it is a 200, carries every event, ends with `[DONE]` and the end its framing promised, and has the
-//! same bytes as the reference (or as most others, when there is none). Anything else is a fault with a name.
+//! A stream is good when it is a 200, carries every event, ends with `[DONE]` and the end its framing promised, and has
+//! the same bytes as the reference (or as most others, when there is none). Anything else is a fault with a name.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

@@ -1,6 +1,7 @@
 //! Memory under many large bodies at once: every client sends all of its body but the end, and holds it there.
 //!
-//! When all are there, the gateway holds as much as it ever will; then the ends are sent and every call must be answered.
+//! When all are there, the gateway holds as much as it ever will; then the ends are sent and every call must be
+//! answered.
 
 use std::rc::Rc;
 use std::time::Duration;

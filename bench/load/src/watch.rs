@@ -1,6 +1,7 @@
 //! What a run costs: CPU and memory of the process under test, and how busy the generator itself was.
 //!
-//! Called around every measured window. Memory is sampled on a thread of its own, so that a busy loop cannot miss a peak.
+//! Called around every measured window. Memory is sampled on a thread of its own, so that a busy loop cannot miss a
+//! peak.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,7 +1,7 @@
 //! One HTTP/1.1 response, parsed as its bytes arrive.
 //!
-//! Called by `client` with every read. Strict where a fault of the server could hide: a short body, bytes behind the end
-//! and a broken chunk are errors with a name. Holds no body: what is decoded is handed on at once.
+//! Called by `client` with every read. Strict where a fault of the server could hide: a short body, bytes behind the
+//! end and a broken chunk are errors with a name. Holds no body: what is decoded is handed on at once.
 
 use memchr::memchr;
 
@@ -330,7 +330,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_split_of_the_bytes_gives_the_same_result(case in 0..CASES.len(), cuts in prop::collection::vec(0..200usize, 0..12)) {
+        fn any_split_of_the_bytes_gives_the_same_result(
+            case in 0..CASES.len(),
+            cuts in prop::collection::vec(0..200usize, 0..12),
+        ) {
             let bytes = CASES[case].0.as_bytes();
             let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(bytes.len())).collect();
             cuts.sort_unstable();
@@ -341,7 +344,8 @@ mod tests {
                 from = cut;
             }
             let (whole, split) = (read(&[bytes], true), read(&pieces, true));
-            // Bytes behind the end may come in a read of their own: the response is complete by then, the fault the same.
+            // Bytes behind the end may come in a read of their own: the response is complete by then, the fault the
+            // same.
             prop_assert_eq!(whole, split);
         }
 

@@ -1,7 +1,7 @@
 //! A simulated engine under test: where it listens, its switches, and what it saw.
 //!
-//! Either a process of the built binary or a thread of the test. Both are asked over their control routes, so that a test
-//! reads the same whichever it uses. Unless told otherwise it serves the kit's model and answers at once.
+//! Either a process of the built binary or a thread of the test. Both are asked over their control routes, so that a
+//! test reads the same whichever it uses. Unless told otherwise it serves the kit's model and answers at once.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;

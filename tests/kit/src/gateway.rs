@@ -237,7 +237,8 @@ mod tests {
             .yaml();
         let expect = "listen: \"127.0.0.1:0\"\nadmin_listen: \"127.0.0.1:0\"\ncores: 1\nauth: none\nendpoints:\n  \
                       - { name: engine-0, url: \"http://127.0.0.1:9\", model: \"test-model\", engine: sim }\n  \
-                      - { url: \"http://127.0.0.1:8\", model: other }\nrouter:\n  retries: 1\n  timeouts: { connect: 1s }\n";
+                      - { url: \"http://127.0.0.1:8\", model: other }\nrouter:\n  \
+                      retries: 1\n  timeouts: { connect: 1s }\n";
         assert_eq!(yaml, expect);
     }
 

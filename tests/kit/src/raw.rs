@@ -1,7 +1,7 @@
 //! A blocking HTTP client that sends exactly the bytes it is given and shows exactly what came back.
 //!
-//! Called by the trials. Parses loosely on purpose: what a client library would refuse, a trial wants to see. Every read
-//! has a timeout, which shows as an error of kind `TimedOut`.
+//! Called by the trials. Parses loosely on purpose: what a client library would refuse, a trial wants to see. Every
+//! read has a timeout, which shows as an error of kind `TimedOut`.
 
 mod body;
 mod reply;

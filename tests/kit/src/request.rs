@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-/// A request being built. Starts with a request line and `Host: llmgw.test`; [`Request::bare`] starts with the line alone.
+/// A request being built. Starts with a request line and `Host: llmgw.test`; [`Request::bare`] starts with the line
+/// alone.
 #[derive(Debug, Clone)]
 pub struct Request {
     head: Vec<u8>,

@@ -5,8 +5,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use llmgw_load::target::Target;
 
-/// A relay that passes bytes on and hides the client's leaving; it reads as much as the engine gives, whether or not the
-/// client takes it.
+/// A relay that passes bytes on and hides the client's leaving; it reads as much as the engine gives, whether or not
+/// the client takes it.
 pub(crate) fn greedy_relay(engine: SocketAddr) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let addr = listener.local_addr().expect("bound");
