@@ -33,7 +33,7 @@ cargo x CHORE: everything the project does with itself, in Rust
                                             with venv, Node and curl; says what is missing and skips, or fails with
                                             --require or CI=1
                                  vllm       the same clients against a real vLLM on this CPU: 6 GB and some minutes
-                                 behaviour  the promises under load, in figures, scaled down; wants the machine for itself
+                                 behaviour  the promises under load, in figures, scaled down; wants an idle machine
                                  all        all of these, the trials at full length
   ci                           lint, tidy, test, test e2e, with a table of times: what CI runs
   bench [ARGS…]                the load generator, optimised; `cargo x bench --help` for its own commands
