@@ -12,6 +12,7 @@ use llmgw_load::overhead::{self, Overhead};
 use llmgw_load::progress::Progress;
 use llmgw_load::prompt::{Chat, Delivery};
 use llmgw_load::report::{self, Report};
+use llmgw_load::ring::{self, Ring};
 use llmgw_load::scenario::{self, Fleet, Setup};
 use llmgw_load::stalled::{self, Stalled};
 use llmgw_load::streams::{self, Streams};
@@ -25,6 +26,8 @@ use crate::args::Args;
 pub(crate) enum Ended {
     Usage(String),
     Failed(String),
+    /// It cannot be measured on this machine or by this user.
+    Unavailable(String),
 }
 
 /// A run's outcome for the person who asked.
@@ -69,7 +72,7 @@ pub(crate) async fn run(args: &Args) -> Run {
         [command] => (*command, false),
         _ => return Err(Ended::Usage(format!("too many words: {}", words.join(" ")))),
     };
-    let known = ["closed", "open", "streams", "overhead", "cancel", "stalled", "uploads", "mixed"];
+    let known = ["closed", "open", "streams", "overhead", "cancel", "stalled", "uploads", "mixed", "ring"];
     if !known.contains(&command) {
         return Err(Ended::Usage(format!("no command {command:?}; there are {}", known.join(", "))));
     }
@@ -90,6 +93,7 @@ pub(crate) async fn run(args: &Args) -> Run {
         "cancel" => cancel(args, &common, &place).await,
         "stalled" => stalled(args, &common, &place).await,
         "uploads" => uploads(args, &common, &place).await,
+        "ring" => ring(args, &common, &place).await,
         _ => mixed(args, &common, &place).await,
     }
 }
@@ -310,6 +314,23 @@ async fn mixed(args: &Args, common: &Common, place: &Place) -> Run {
     };
     args.finish()?;
     show(common, &mixed::run(plan, common.progress).await.map_err(Ended::Failed)?)
+}
+
+async fn ring(args: &Args, common: &Common, place: &Place) -> Run {
+    let plan = Ring {
+        via: place.via()?,
+        model: common.model.clone(),
+        pid: place.pid()?,
+        time: args.time("--seconds", Duration::from_secs(10))?,
+        connection_count: args.number("--connections", 16)?,
+        within: common.within,
+    };
+    args.finish()?;
+    let report = ring::run(plan, common.progress).await.map_err(|error| match error {
+        ring::Error::Unavailable(message) => Ended::Unavailable(message),
+        ring::Error::Failed(message) => Ended::Failed(message),
+    });
+    show(common, &report?)
 }
 
 fn show(common: &Common, report: &impl Report) -> Run {

@@ -23,6 +23,7 @@ COMMANDS
   stalled   clients that stop reading a long stream; what the process holds for each
   uploads   many large bodies at once; memory over the bytes in flight
   mixed     every kind of call and ending, many times; memory and gauges afterwards
+  ring      what each core of the gateway asks of the kernel under mixed load, counted by the kernel; needs root
   scenario  starts simulated engines and a gateway, runs one of the commands above against them, ends them
 
 A URL without a path means /v1/chat/completions. Times are written 250us, 30ms, 1.5s, 2m.
@@ -45,8 +46,10 @@ CANCEL       --engine URL (once for each)  --calls N (8 in each of four groups) 
 STALLED      --clients N (32)  --stream-mib N (200)  --held-max-kib N (256)
 UPLOADS      --bodies N (100)  --body-mb N (30)  --ratio-max N (1.2)
 MIXED        --admin URL  --calls N (100000)  --connections N (32)  --growth-max-kib N (8192)
+RING         --pid PID  --seconds N (10)  --connections N (16, and as many for streams)
 SCENARIO     --llmgw PATH  --engines N (3)  --engine-flag=FLAG (once for each)  and the command's own options
 
 The delay, event and cancel options steer a simulated engine (llmgw sim-engine) by an instruction in the prompt; a real
 engine takes it for text. Exit code 0: a good run. 1: the table says what failed. 64: a wrong command line.
+77: the machine or the user does not allow to measure it.
 ";

@@ -1,9 +1,9 @@
 //! The load generator: closed and open loops, streams, overhead, cancelling and memory, measured from outside.
 //!
-//! Called by the `llmgw-load` binary, by `cargo x bench`, and by the suites, which borrow its readings of `/proc` and its
-//! process guard. It never links the gateway or the engine: what it measures is on the other end of a socket.
+//! Called by the `llmgw-load` binary, by `cargo x bench`, and by the suites, which borrow its readings of `/proc` and
+//! its process guard. It never links the gateway or the engine: what it measures is on the other end of a socket.
 //!
-//! Reading order: a request (`target`, `prompt`), the client (`wire`, `conn`, `call`), what is counted (`events`,
+//! Reading order: a request (`target`, `prompt`), the client (`client`, `wire`), what is counted (`events`,
 //! `tally`, `usage`), the loops (`closed`, `open`, `streams`), the scenarios, and what a person reads (`report`).
 
 pub mod prompt;
@@ -24,6 +24,7 @@ pub mod mixed;
 pub mod open;
 pub mod overhead;
 mod pacer;
+pub mod ring;
 pub mod stalled;
 pub mod streams;
 pub mod uploads;

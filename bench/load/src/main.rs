@@ -1,6 +1,7 @@
 //! `llmgw-load`: the load generator on the command line. `--help` says what there is.
 //!
-//! Exit codes: 0 a good run, 1 a run with faults or one that could not be made, 64 a wrong command line.
+//! Exit codes: 0 a good run, 1 a run with faults or one that could not be made, 64 a wrong command line, 77 nothing
+//! measured, since the machine or the user does not allow it.
 
 mod args;
 mod commands;
@@ -33,6 +34,10 @@ fn main() -> ExitCode {
         }
         Err(Ended::Usage(message)) => wrong(&message),
         Err(Ended::Failed(message)) => failed(&message),
+        Err(Ended::Unavailable(message)) => {
+            complain(&message);
+            ExitCode::from(77)
+        }
     }
 }
 
