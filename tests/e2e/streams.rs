@@ -16,9 +16,14 @@ const TOKENS: u32 = 100;
 
 /// A first event must be in the client's hands while the engine is still at work, and all of them must arrive.
 #[track_caller]
-fn check(client: Client) {
+fn check(client: Client, driver: &str) {
     let engine = Engine::start_with(llmgw(), &["--model", llmgw_test_kit::gateway::MODEL, "--tokens-per-second", "50"]);
-    let gateway = Gateway::builder().engine(&engine).router("timeouts: { settle: 0s }").start(llmgw());
+    let gateway = Gateway::builder()
+        .engine(&engine)
+        .router("timeouts: { settle: 0s }")
+        .arg("--driver")
+        .arg(driver)
+        .start(llmgw());
     let body = chat("stream to me").max_tokens(TOKENS).with_usage().json();
     let mut process = stream(client, &gateway.url(), &body);
     let content = |line: &Line| {
@@ -43,10 +48,15 @@ fn check(client: Client) {
 
 #[test]
 fn curl_reads_a_stream_event_by_event() {
-    check(Client::Curl);
+    check(Client::Curl, "auto");
+}
+
+#[test]
+fn curl_reads_a_stream_event_by_event_where_io_uring_is_refused() {
+    check(Client::Curl, "epoll");
 }
 
 #[test]
 fn node_fetch_reads_a_stream_event_by_event() {
-    check(Client::Node);
+    check(Client::Node, "auto");
 }

@@ -24,7 +24,7 @@ const PROMISES: &[Promise] = &[
     Promise {
         name: "1000 streams at once",
         words: &["streams", "--streams", "1000", "--events", "500", "--delay", "30ms", "--together", "10s"],
-        scaled: &["streams", "--streams", "200", "--events", "100", "--delay", "20ms", "--together", "1s"],
+        scaled: &["streams", "--streams", "200", "--events", "200", "--delay", "20ms", "--together", "1s"],
     },
     Promise {
         name: "what the gateway adds",
