@@ -15,6 +15,7 @@
 mod chat;
 pub mod engine;
 pub mod gateway;
+mod length;
 pub mod logs;
 pub mod raw;
 pub mod request;
@@ -23,6 +24,7 @@ mod wait;
 pub use chat::{Chat, chat};
 pub use engine::Engine;
 pub use gateway::Gateway;
+pub use length::full_or;
 pub use llmgw_load::process::{self, Launch, Process, Signal};
 pub use llmgw_load::usage;
 pub use wait::{wait_for, wait_for_some};
