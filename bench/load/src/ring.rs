@@ -287,7 +287,7 @@ impl Report for RingReport {
         let cores: String = self.cores.iter().map(|name| format!("{name:>9} ")).collect();
         let total = |name: &str, lines: &[Line]| {
             let counts = (0..self.cores.len()).map(|idx| lines.iter().filter_map(|line| line.counts.get(idx)).sum());
-            let per_request = lines.iter().map(|line| line.per_request).sum();
+            let per_request = lines.iter().fold(0.0, |sum, line| sum + line.per_request);
             counts_of(&Line {
                 name: name.to_owned(),
                 standing: Standing::Promised,
