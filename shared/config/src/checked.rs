@@ -118,3 +118,15 @@ fn check_name(field: &Field<String>, what: &str, reader: &mut Reader) {
         reader.problem(&field.place, message);
     }
 }
+
+/// Whether a model's name can be a JSON string, a metric label and a header field (in UTF-8) as it is. Any script will do,
+/// since the names are those that engines already serve.
+fn check_model_name(field: &Field<String>, what: &str, reader: &mut Reader) {
+    if field.is_empty() || field.len() > 256 || field.chars().any(|c| c.is_control() || c.is_whitespace()) {
+        let message = format!(
+            "{what}: {:?} is not a name; use 1 to 256 bytes of printable characters without spaces",
+            field.value
+        );
+        reader.problem(&field.place, message);
+    }
+}

@@ -123,7 +123,7 @@ fn endpoints_are_named_by_their_root_and_once() {
     );
     check_endpoint(
         "url: http://h:1\nmodel: my model",
-        "server.yaml:3:12: endpoints[0].model: \"my model\" is not a name; use 1 to 256 printable ASCII characters \
+        "server.yaml:3:12: endpoints[0].model: \"my model\" is not a name; use 1 to 256 bytes of printable characters \
         without spaces",
     );
     check_endpoint(

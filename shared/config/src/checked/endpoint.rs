@@ -13,7 +13,7 @@ use crate::server::{Endpoint, MetricNames, ServerTree};
 use crate::url::EngineUrl;
 use crate::values::{line_of, one_of};
 
-use super::{check_name, secret};
+use super::{check_model_name, check_name, secret};
 
 /// The endpoints that could be read; what is wrong with the others is said.
 pub(super) fn check(tree: &ServerTree, environment: &Environment, reader: &mut Reader) -> Vec<EndpointConfig> {
@@ -159,7 +159,7 @@ fn check_models(path: &str, endpoint: &Field<Endpoint>, reader: &mut Reader) -> 
         }
         (Some(name), true) => {
             let name = Field { value: name.clone(), place: endpoint.model.place.clone() };
-            check_name(&name, &format!("{path}.model"), reader);
+            check_model_name(&name, &format!("{path}.model"), reader);
             vec![served(&name, &endpoint.served_as)]
         }
         (None, false) => {
@@ -171,7 +171,7 @@ fn check_models(path: &str, endpoint: &Field<Endpoint>, reader: &mut Reader) -> 
             let mut models: Vec<ServedModel> = Vec::new();
             let mut names: HashSet<&str> = HashSet::new();
             for (at, model) in several.iter().enumerate() {
-                check_name(&model.name, &format!("{path}.models[{at}].name"), reader);
+                check_model_name(&model.name, &format!("{path}.models[{at}].name"), reader);
                 if !names.insert(&model.name) {
                     let message =
                         format!("{path}.models[{at}].name: {:?} is there already; keep one", model.name.value);

@@ -6,7 +6,7 @@ use crate::config::{EndpointConfig, ModelConfig, RouterConfig};
 use crate::read::{Field, Reader, hint};
 use crate::server::ServerTree;
 
-use super::{check_name, profile, router};
+use super::{check_model_name, profile, router};
 
 /// Every public model: the catalog's, then those that only endpoints name.
 pub(super) fn check(
@@ -27,7 +27,7 @@ pub(super) fn check(
     let mut catalog: HashSet<&str> = HashSet::new();
     for (at, model) in tree.models.iter().enumerate() {
         let path = format!("models[{at}]");
-        check_name(&model.name, &format!("{path}.name"), reader);
+        check_model_name(&model.name, &format!("{path}.name"), reader);
         if !catalog.insert(&model.name) {
             reader.problem(
                 &model.name.place,
@@ -49,7 +49,7 @@ pub(super) fn check(
     for (at, model) in tree.models.iter().enumerate() {
         for (nth, alias) in model.aliases.iter().enumerate() {
             let path = format!("models[{at}].aliases[{nth}]");
-            check_name(alias, &path, reader);
+            check_model_name(alias, &path, reader);
             if let Some(other) = meaning.get(alias.as_str()) {
                 reader.problem(&alias.place, format!("{path}: {:?} is {other} already; choose another name", **alias));
             } else {
