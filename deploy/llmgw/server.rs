@@ -20,7 +20,7 @@ use llmgw_router::metrics::CoreCells;
 use llmgw_router::readiness::Readiness;
 use llmgw_runtime::driver::{self, Driver, DriverChoice};
 use llmgw_runtime::mailbox::{LANE_CAPACITY, Latest, Mesh};
-use llmgw_runtime::{cores, listener, plan};
+use llmgw_runtime::{cores, listener, memory, plan};
 use llmgw_side::{Side, SideSetup};
 use llmgw_types::CoreId;
 
@@ -132,6 +132,7 @@ impl Server {
         access_log: AccessLog,
     ) -> io::Result<Self> {
         let config = Arc::new(config);
+        memory::give_back_large_blocks();
         let open_files = cores::raise_open_files()?;
         let (driver, why) = driver::choose(choice)?;
         if let Some(why) = why {

@@ -17,6 +17,7 @@ pub mod driver;
 pub mod io;
 pub mod listener;
 pub mod mailbox;
+pub mod memory;
 pub mod owner;
 pub mod plan;
 pub mod race;
