@@ -1,8 +1,8 @@
 //! What the cores ask of the kernel: ring operations and system calls of each core's thread, counted under mixed load.
 //!
-//! A core should do nothing but network work through its ring, and never open a file or wait for a lock. The kernel's own
-//! tracing says whether that holds. Needs root, tracefs and a gateway on io_uring; slows what it counts, so that its
-//! speeds are no figures.
+//! Called by the binary's `ring` command. A core should do nothing but network work through its ring, and never open a
+//! file or wait for a lock; the kernel's own tracing says whether that holds. Needs root, tracefs and a gateway on
+//! io_uring. It slows what it counts: its speeds are no figures.
 
 mod kernel;
 mod known;
@@ -140,7 +140,7 @@ impl Ring {
     }
 }
 
-/// Clients that begin a long answer and leave it, streamed and whole, with a FIN and with a RST, until the time is over.
+/// Clients that begin a long answer and leave it, streamed and whole, with a FIN and a RST, until the time is over.
 async fn leavers(plan: &Ring) -> Left {
     let mut clients = JoinSet::new();
     for turn in 0..LEAVER_COUNT {
