@@ -132,7 +132,7 @@ impl Server {
         access_log: AccessLog,
     ) -> io::Result<Self> {
         let config = Arc::new(config);
-        memory::give_back_large_blocks();
+        memory::settle_allocator();
         let open_files = cores::raise_open_files()?;
         let (driver, why) = driver::choose(choice)?;
         if let Some(why) = why {
