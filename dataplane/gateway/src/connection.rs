@@ -26,11 +26,9 @@ pub(crate) async fn run(core: Rc<Core>, io: Tcp) {
     let mut conn = ServerConn::new(io, core.limits.clone());
     let mut head = RequestHead::default();
     loop {
-        if core.is_closing.get() {
-            conn.writer.close_after();
-        }
         match conn.reader.next(&mut head).await {
             Ok(Next::Request) => {
+                // Only an answer can say that its connection ends: to close without one would lose a request on its way.
                 if core.is_closing.get() {
                     conn.writer.close_after();
                 }
