@@ -23,6 +23,9 @@ use crate::error::{ApiError, Reason};
 use crate::finish::Finish;
 use crate::respond::{self, Served};
 
+/// How long a client may take to take in that its stream broke.
+const LAST_WORD: Duration = Duration::from_secs(1);
+
 /// An engine's answer whose head has arrived.
 pub(crate) struct Answer<'a> {
     pub(crate) head: &'a ResponseHead,
@@ -64,6 +67,28 @@ pub(crate) async fn next_piece(
         Either::Left(Ok(Err(error))) => Err(Broken::Engine(reason_of(error), error.to_string())),
         Either::Left(Err(_)) => Err(Broken::Engine(reason, format!("{} after {time:?}", reason.code()))),
         Either::Right(()) => Err(Broken::ClientGone),
+    }
+}
+
+/// Sends a piece of an answer to the client; the buffer comes back empty.
+///
+/// Nothing comes back when the client left, or when it did not read for so long that the request's time is up: there is
+/// nobody left to be told.
+pub(crate) async fn send_piece(
+    conn: &mut ServerConn<Tcp>,
+    buf: ChunkBuf,
+    deadline: Mono,
+    finish: &mut Finish,
+) -> Option<ChunkBuf> {
+    let sent = timeout(deadline.since(Mono::now()), conn.writer.chunk(buf));
+    match race(sent, conn.reader.gone()).await {
+        Either::Left(Ok((Ok(()), empty))) => Some(empty),
+        Either::Left(Ok((Err(_), _))) | Either::Right(()) => None,
+        Either::Left(Err(_)) => {
+            finish.fail(Reason::TotalTimeout.code());
+            conn.writer.abort();
+            None
+        }
     }
 }
 
@@ -135,6 +160,7 @@ pub(crate) async fn stream(
                 return Ok(());
             }
             Err(Broken::Engine(reason, why)) => {
+                drop(upstream);
                 relay.report(finish);
                 break_off(core, conn, answer.served, &relay, reason, &why, finish).await;
                 return Ok(());
@@ -144,9 +170,9 @@ pub(crate) async fn stream(
         if buf.is_empty() {
             continue;
         }
-        match race(conn.writer.chunk(buf), conn.reader.gone()).await {
-            Either::Left((Ok(()), empty)) => buf = empty,
-            Either::Left((Err(_), _)) | Either::Right(()) => {
+        match send_piece(conn, buf, deadline, finish).await {
+            Some(empty) => buf = empty,
+            None => {
                 relay.report(finish);
                 return Ok(());
             }
@@ -156,6 +182,7 @@ pub(crate) async fn stream(
     relay.report(finish);
     let learned = relay.tap.learned();
     if !learned.is_done && !learned.has_error {
+        drop(upstream);
         let why = "the stream ended without its end marker";
         break_off(core, conn, answer.served, &relay, Reason::EngineClosed, why, finish).await;
         return Ok(());
@@ -165,7 +192,10 @@ pub(crate) async fn stream(
         core.cells.broken_streams.increment();
     }
     upstream.release(Mono::now());
-    let _ = conn.writer.finish_with(buf).await;
+    if timeout(deadline.since(Mono::now()), conn.writer.finish_with(buf)).await.is_err() {
+        finish.fail(Reason::TotalTimeout.code());
+        conn.writer.abort();
+    }
     Ok(())
 }
 
@@ -190,7 +220,7 @@ async fn break_off(
     sse::error_event(&mut event, &error);
     let mut buf = ChunkBuf::new();
     buf.extend(&event);
-    let _ = race(conn.writer.chunk(buf), conn.reader.gone()).await;
+    let _ = race(timeout(LAST_WORD, conn.writer.chunk(buf)), conn.reader.gone()).await;
     conn.writer.abort();
 }
 

@@ -10,6 +10,7 @@ use llmgw_http::server::ServerConn;
 use llmgw_kit::clock::Mono;
 use llmgw_openai::tap::Withhold;
 use llmgw_runtime::tcp::Tcp;
+use llmgw_runtime::timer::timeout;
 use llmgw_runtime::{Either, race};
 
 use crate::attempt::{self, Request};
@@ -61,6 +62,7 @@ async fn infer(
 ) -> Result<(), ApiError> {
     let Some(intake) = intake::read(head, conn).await? else { return Ok(()) };
     let received = Mono::now();
+    let deadline = received + core.settings.timeouts.total;
     let table = tables.routes();
     let model = resolve::model(table, &intake.scan.model(&intake.body))?;
     let tokens = u32::try_from(intake.scan.prompt_tokens_estimate()).unwrap_or(u32::MAX);
@@ -82,15 +84,17 @@ async fn infer(
         let request = Request { head, route, query, intake: &intake, id: id.as_str(), adds_usage };
         let sending = Mono::now();
         let sent = attempt::send(core, table, &grant, &request, &mut answer);
+        let sent = timeout(deadline.since(sending), sent);
         let mut upstream = match race(sent, conn.reader.gone()).await {
-            Either::Left(upstream) => upstream?,
+            Either::Left(Ok(upstream)) => upstream?,
+            Either::Left(Err(_)) => return Err(total_timeout(core, &served)),
             Either::Right(()) => return Ok(()),
         };
         if !(adds_usage && answer.status() == 400) {
             break (upstream, sending.since(received));
         }
         // Some engines refuse the option we added. The client must not hear of it: ask once more without.
-        let body = whole::collect(&mut upstream, whole::ERROR_BYTES_MAX);
+        let body = whole::collect(core, &mut upstream, deadline);
         let body = match race(body, conn.reader.gone()).await {
             Either::Left(body) => body,
             Either::Right(()) => return Ok(()),
@@ -108,9 +112,8 @@ async fn infer(
 
     let arrived = Mono::now();
     let answer = Answer { head: &answer, served: &served, overhead: sent_after, arrived };
-    let deadline = received + core.settings.timeouts.total;
     if answer.head.status() >= 300 {
-        let body = whole::collect(&mut upstream, whole::ERROR_BYTES_MAX);
+        let body = whole::collect(core, &mut upstream, deadline);
         let body = match race(body, conn.reader.gone()).await {
             Either::Left(body) => body,
             Either::Right(()) => return Ok(()),
@@ -123,6 +126,11 @@ async fn infer(
         return relay::stream(core, conn, upstream, &answer, withhold, deadline, finish).await;
     }
     whole::relay(core, conn, upstream, &answer, deadline, finish).await
+}
+
+fn total_timeout(core: &Core, served: &Served<'_>) -> ApiError {
+    let (reason, limit) = (Reason::TotalTimeout, core.settings.timeouts.total);
+    ApiError::new(reason, format!("replica {}: {} after {limit:?}", served.replica, reason.code()))
 }
 
 fn served<'t>(table: &'t llmgw_types::ArchivedRouteTable, model: u32, grant: &llmgw_router::Grant) -> Served<'t> {

@@ -10,27 +10,30 @@ use llmgw_kit::clock::Mono;
 use llmgw_openai::error::{Wrapping, wrap};
 use llmgw_openai::usage::{Reading, of_body};
 use llmgw_runtime::tcp::Tcp;
+use llmgw_runtime::timer::timeout;
 use llmgw_runtime::{Either, race};
 
 use crate::core::Core;
 use crate::error::{ApiError, Reason};
 use crate::finish::Finish;
-use crate::relay::{Answer, Broken, next_piece, piece_limit};
+use crate::relay::{Answer, Broken, next_piece, piece_limit, send_piece};
 use crate::respond;
 
 /// How much of an engine's error is read; what lies beyond is not passed on.
-pub(crate) const ERROR_BYTES_MAX: usize = 1024 * 1024;
+const ERROR_BYTES_MAX: usize = 1024 * 1024;
 /// How much of an answer's end is kept to find its usage in.
 const TAIL_BYTES: usize = 32 * 1024;
 
-/// Reads an answer's body up to a bound. A body that breaks off counts as far as it came.
-pub(crate) async fn collect(upstream: &mut Upstream<Tcp>, max_bytes: usize) -> Vec<u8> {
+/// Reads an error's body up to a bound. A body that breaks off or takes too long counts as far as it came.
+pub(crate) async fn collect(core: &Core, upstream: &mut Upstream<Tcp>, deadline: Mono) -> Vec<u8> {
     let mut body = Vec::new();
     let mut buf = ChunkBuf::new();
-    while let Ok(Piece { buf: piece, is_last }) = upstream.next_piece(buf).await {
-        let room = max_bytes - body.len();
+    loop {
+        let (limit, _) = piece_limit(core, deadline, false);
+        let Ok(Ok(Piece { buf: piece, is_last })) = timeout(limit, upstream.next_piece(buf)).await else { break };
+        let room = ERROR_BYTES_MAX - body.len();
         body.extend_from_slice(piece.payload().get(..piece.len().min(room)).unwrap_or_default());
-        if is_last || body.len() == max_bytes {
+        if is_last || body.len() == ERROR_BYTES_MAX {
             break;
         }
         buf = piece;
@@ -141,9 +144,9 @@ pub(crate) async fn relay(
         }
         tail.add(buf.payload());
         finish.sent(buf.len());
-        match race(conn.writer.chunk(buf), conn.reader.gone()).await {
-            Either::Left((Ok(()), empty)) => buf = empty,
-            Either::Left((Err(_), _)) | Either::Right(()) => return Ok(()),
+        match send_piece(conn, buf, deadline, finish).await {
+            Some(empty) => buf = empty,
+            None => return Ok(()),
         }
     }
     read_usage(&tail, answer, finish);
