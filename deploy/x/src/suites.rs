@@ -6,7 +6,7 @@ use crate::metadata::Metadata;
 use crate::shell::{self, cargo};
 
 /// Set for the trials: run at full length instead of scaled down.
-const FULL_LENGTH: &str = "LLMGW_TRIALS_FULL";
+const FULL_LENGTH: &str = "LLMGW_FULL_TRIALS";
 
 /// A group of tests with the same needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
