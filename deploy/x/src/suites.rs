@@ -128,7 +128,7 @@ fn is_met(need: &Need) -> bool {
 
 /// One way of building for every suite: the whole workspace with the `ci` profile, so that each crate is built once.
 fn cargo_test(targets: &[&str], length: Length, filter: &[String]) -> Outcome {
-    let mut command = cargo(&["test", "--profile", "ci", "--workspace"]);
+    let mut command = cargo(&["test", "--profile", "ci", "--workspace", "--no-fail-fast"]);
     command.args(targets);
     if length == Length::Full {
         command.env(FULL_LENGTH, "1");
