@@ -1,7 +1,8 @@
 //! A gateway under test in one line: its configuration, its process, its ports, its metrics page.
 //!
-//! A builder writes the least configuration that serves; a test adds the keys it is about. Dropping the guard ends the
-//! process. `finish` is the orderly end that also checks the log.
+//! A builder writes the least configuration that serves; a test adds the keys it is about. Dropping the guard kills the
+//! process, since a test that does not look at its end should not wait for it. `finish` is the orderly end that also checks
+//! the log.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -219,6 +220,13 @@ impl Gateway {
             Err(error) => panic!("{error}"),
         }
         logs::assert_quiet(&self.inner.process, expected_warnings);
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        // Nothing happens when it has ended; a failure here is left to the guard within.
+        let _ = self.inner.process.kill();
     }
 }
 
