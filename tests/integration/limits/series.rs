@@ -1,0 +1,92 @@
+//! The metrics page: as documented, and of the same length whatever clients send.
+
+use std::collections::BTreeSet;
+
+use llmgw_test_kit::gateway::Metrics;
+use llmgw_test_kit::request::Request;
+use llmgw_test_kit::{chat, wait_for_some};
+
+use crate::pair::{CHAT, Pair, WITHIN, is_full};
+
+fn series(metrics: &Metrics) -> BTreeSet<String> {
+    metrics.iter().map(|sample| format!("{} {:?}", sample.name, sample.labels)).collect()
+}
+
+/// Trial M1.
+#[test]
+fn nothing_a_client_sends_adds_a_series() {
+    let pair = Pair::own();
+    let rounds = if is_full() { 100_000 } else { 20_000 };
+    assert_eq!(pair.post(CHAT, &chat("hello").json()).status, 200);
+    assert_eq!(pair.get("/nowhere").status, 404);
+    // A request is counted right behind its answer.
+    let counted = |count: usize| {
+        wait_for_some(&format!("{count} unknown requests on the page"), WITHIN, || {
+            let metrics = pair.gateway.metrics();
+            let other = metrics.sum("llmgw_requests_total", &[("model", "other"), ("status", "404")]);
+            (other == Some(count as f64)).then_some(metrics)
+        })
+    };
+    let before = series(&counted(1));
+    let batch = |lane: usize| {
+        let mut connection = pair.connect();
+        let (mut left, mut number) = (rounds / 2, lane);
+        while left > 0 {
+            let mut bytes = Vec::new();
+            let count = left.min(20);
+            for _ in 0..count {
+                number += 2;
+                let name = format!("m-{:x}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+                let request = match number / 2 % 4 {
+                    0 => Request::new("POST", CHAT).json(&chat("x").model(&name).json()),
+                    1 => Request::new("GET", &format!("/v1/models/{name}")),
+                    2 => Request::new("GET", &format!("/{name}/x")).header("X-Session-Id", &name),
+                    _ => Request::new(&name.to_ascii_uppercase(), &format!("/v1/{name}?{name}")),
+                };
+                bytes.extend_from_slice(&request.bytes());
+            }
+            connection.send(&bytes).expect("sent");
+            for _ in 0..count {
+                let reply = connection.reply().expect("an answer");
+                assert_eq!(reply.status, 404, "{}", reply.text());
+            }
+            left -= count;
+        }
+    };
+    std::thread::scope(|scope| {
+        for lane in 0..2 {
+            scope.spawn(move || batch(lane));
+        }
+    });
+    let metrics = counted(rounds + 1);
+    let added: Vec<String> = series(&metrics).difference(&before).cloned().collect();
+    assert!(added.is_empty(), "{added:?}");
+    assert_eq!(metrics.sum("llmgw_panics_total", &[]), Some(0.0));
+}
+
+#[test]
+fn the_page_shows_what_is_documented_and_nothing_else() {
+    let documented: BTreeSet<String> = include_str!("../../../docs/reference/metrics.md")
+        .lines()
+        .filter_map(|line| line.strip_prefix("### `")?.strip_suffix('`'))
+        .map(str::to_owned)
+        .collect();
+    assert!(documented.len() > 10, "{documented:?}");
+    let pair = Pair::own();
+    for body in [chat("hello").json(), chat("hello").streamed().json()] {
+        assert_eq!(pair.post(CHAT, &body).status, 200);
+    }
+    let page = pair.gateway.admin("/metrics").text();
+    let typed: BTreeSet<String> =
+        page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).map(str::to_owned).collect();
+    assert_eq!(typed, documented);
+    let shown: BTreeSet<String> = Metrics::parse(&page).iter().map(|sample| sample.name.clone()).collect();
+    for name in &documented {
+        let is_shown = shown.contains(name) || shown.contains(&format!("{name}_count"));
+        assert!(is_shown, "{name} has no sample");
+    }
+    for name in &shown {
+        let bare = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
+        assert!(documented.contains(name) || documented.contains(bare), "{name} is not documented");
+    }
+}
