@@ -1,5 +1,5 @@
-//! `llmgw demo`: a server and three simulated engines in one process, one streamed chat shown as it arrives, and what to try
-//! next.
+//! `llmgw demo`: a server and three simulated engines in one process, one streamed chat shown as it arrives, and what
+//! to try next.
 
 use std::io::{self, BufRead as _, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr};

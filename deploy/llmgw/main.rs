@@ -32,7 +32,8 @@ fn main() -> ExitCode {
     let role = match Role::try_parse() {
         Ok(role) => role,
         Err(error) => {
-            // What was asked for goes to stdout and is no mistake; all else to stderr. Nobody to read it is nobody to tell.
+            // What was asked for goes to stdout and is no mistake; all else to stderr. Nobody to read it is nobody to
+            // tell.
             let _ = error.print();
             return if error.use_stderr() { ExitCode::from(EXIT_USAGE) } else { ExitCode::SUCCESS };
         }

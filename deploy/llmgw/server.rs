@@ -38,8 +38,8 @@ pub(crate) struct Args {
     /// With --check: ask the engines too.
     #[arg(long, requires = "check")]
     probe: bool,
-    /// What is logged to standard error: error, warn, info, debug or trace. At debug every request has a line; else only
-    /// those that failed.
+    /// What is logged to standard error: error, warn, info, debug or trace. At debug every request has a line; else
+    /// only those that failed.
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log_level: String,
     /// How it looks.

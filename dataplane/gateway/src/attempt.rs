@@ -34,7 +34,8 @@ pub(crate) struct Request<'a> {
     pub(crate) adds_usage: bool,
 }
 
-/// Sends the request to the granted endpoint and waits for its response head. Dropping the future closes the connection.
+/// Sends the request to the granted endpoint and waits for its response head. Dropping the future closes the
+/// connection.
 ///
 /// Errors: no connection, no answer in time, or one that is not HTTP.
 pub(crate) async fn send(

@@ -28,7 +28,8 @@ pub(crate) async fn run(core: Rc<Core>, io: Tcp) {
     loop {
         match conn.reader.next(&mut head).await {
             Ok(Next::Request) => {
-                // Only an answer can say that its connection ends: to close without one would lose a request on its way.
+                // Only an answer can say that its connection ends: to close without one would lose a request on its
+                // way.
                 if core.is_closing.get() {
                     conn.writer.close_after();
                 }

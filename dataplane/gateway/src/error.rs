@@ -1,4 +1,5 @@
-//! What a client is told when a request fails: one table of reasons, each with its status, its OpenAI type and its code.
+//! What a client is told when a request fails: one table of reasons, each with its status, its OpenAI type and its
+//! code.
 
 use std::borrow::Cow;
 

@@ -1,7 +1,7 @@
 //! The end of a request, exactly once, however it comes: by return, by error, or because its task was dropped.
 //!
-//! [`Finish`] is made with the head and carries what is learned on the way; its drop counts the request and records it. The
-//! load board's place has a guard of its own, inside the grant, and goes down before.
+//! [`Finish`] is made with the head and carries what is learned on the way; its drop counts the request and records it.
+//! The load board's place has a guard of its own, inside the grant, and goes down before.
 
 use std::rc::Rc;
 
@@ -113,8 +113,8 @@ impl Finish {
         self.sent_bytes += bytes as u64;
     }
 
-    /// What the engine reported, and how many of its values made no sense. Without any report the answer is counted as one
-    /// without usage.
+    /// What the engine reported, and how many of its values made no sense. Without any report the answer is counted as
+    /// one without usage.
     pub(crate) fn usage(&mut self, usage: Usage, absurd_count: u32) {
         if absurd_count > 0 {
             self.core.cells.usage_absent[1].increment();

@@ -1,10 +1,10 @@
 //! One request's life on a core, from the client's first byte to the last.
 //!
-//! [`core_main`] is everything a core runs; [`serve`] is the request path, top to bottom, in one function; the other rooms are its
-//! steps in the order in which it takes them. Started by the binary, once per core.
+//! [`core_main`] is everything a core runs; [`serve`] is the request path, top to bottom, in one function; the other
+//! rooms are its steps in the order in which it takes them. Started by the binary, once per core.
 //!
-//! Never blocks, never opens a file, never waits for another thread: what a core must know comes by the feed, what it has
-//! to say goes into cells and rings.
+//! Never blocks, never opens a file, never waits for another thread: what a core must know comes by the feed, what it
+//! has to say goes into cells and rings.
 
 pub mod core_main;
 pub mod setup;

@@ -1,5 +1,5 @@
-//! A stream passed on as it comes: each piece an engine sends leaves in the same turn, but for the usage event that we asked
-//! for and the client did not.
+//! A stream passed on as it comes: each piece an engine sends leaves in the same turn, but for the usage event that we
+//! asked for and the client did not.
 
 use std::future::ready;
 use std::rc::Rc;

@@ -67,8 +67,8 @@ pub(crate) fn split_query(target: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// Finds the route of a method and path. One slash at the end means nothing; anything else that is not exactly a route of
-/// ours (`//`, `..`, escapes outside a model's name) is unknown.
+/// Finds the route of a method and path. One slash at the end means nothing; anything else that is not exactly a route
+/// of ours (`//`, `..`, escapes outside a model's name) is unknown.
 pub(crate) fn route<'a>(method: &[u8], path: &'a [u8]) -> Route<'a> {
     let path = path.strip_suffix(b"/").unwrap_or(path);
     if let Some(found) = Inference::ALL.into_iter().find(|route| route.path().as_bytes() == path) {
@@ -86,7 +86,8 @@ pub(crate) fn route<'a>(method: &[u8], path: &'a [u8]) -> Route<'a> {
     if matches!(method, b"GET" | b"HEAD") { read } else { Route::WrongMethod { allow: "GET, HEAD" } }
 }
 
-/// A model's name in a path: it may hold slashes as they are or escaped, and is only looked up, never part of a path of ours.
+/// A model's name in a path: it may hold slashes as they are or escaped, and is only looked up, never part of a path of
+/// ours.
 fn model_name(raw: &[u8]) -> Option<Cow<'_, str>> {
     if raw.is_empty() {
         return None;

@@ -1,7 +1,7 @@
 //! The request path, top to bottom.
 //!
-//! Head → body → model → endpoint → engine → answer. Every way out answers once and leaves through [`Finish`]; a client that
-//! leaves ends the request wherever it stands, and with it the engine's connection.
+//! Head → body → model → endpoint → engine → answer. Every way out answers once and leaves through [`Finish`]; a client
+//! that leaves ends the request wherever it stands, and with it the engine's connection.
 
 use std::rc::Rc;
 
@@ -162,8 +162,8 @@ fn no_endpoint(core: &Core, table: &llmgw_types::ArchivedRouteTable, model: u32)
     ApiError::new(Reason::NoEndpoint, format!("no endpoint can take this request ({who})"))
 }
 
-/// A stream of events that can be read here. One that an engine compressed, although it was asked not to, is passed on as it
-/// is: nothing may be added to it or taken out.
+/// A stream of events that can be read here. One that an engine compressed, although it was asked not to, is passed on
+/// as it is: nothing may be added to it or taken out.
 fn is_event_stream(head: &ResponseHead) -> bool {
     let is_events = head
         .header("content-type")

@@ -1,5 +1,5 @@
-//! What a core records of a request that ended, for the log. Written by cores into a ring, read by the side runtime, which
-//! turns rows and slots into names.
+//! What a core records of a request that ended, for the log. Written by cores into a ring, read by the side runtime,
+//! which turns rows and slots into names.
 
 use crossbeam::queue::ArrayQueue;
 use llmgw_types::RequestId;

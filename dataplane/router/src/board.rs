@@ -1,8 +1,8 @@
 //! The load board: what cores know of the engines, in cells that have one writer each and that anyone may read.
 //!
-//! In-flight cells are written by the core that sent the request, endpoint cells by the side runtime. Nothing is locked and
-//! nothing is a shared read-modify-write: a core adds to its own row with a plain load and store. A sum over cores is not a
-//! snapshot; it is off by what changed while it was read.
+//! In-flight cells are written by the core that sent the request, endpoint cells by the side runtime. Nothing is locked
+//! and nothing is a shared read-modify-write: a core adds to its own row with a plain load and store. A sum over cores
+//! is not a snapshot; it is off by what changed while it was read.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
@@ -98,8 +98,8 @@ impl Board {
     }
 }
 
-/// Hands out slots. A slot is its endpoint's own for life and free again only when no core can still count on it: every core
-/// has taken a table without it, and its sum is zero. So a late release never lands on a newcomer.
+/// Hands out slots. A slot is its endpoint's own for life and free again only when no core can still count on it: every
+/// core has taken a table without it, and its sum is zero. So a late release never lands on a newcomer.
 ///
 /// Owner: whoever publishes route tables.
 pub struct SlotBook {

@@ -1,7 +1,7 @@
 //! Pick and count in one step: the only place where "when" and "where" meet.
 //!
-//! A [`Grant`] comes with a [`Place`] that counts the request on the load board and gives it back when it is dropped, however
-//! the request ends.
+//! A [`Grant`] comes with a [`Place`] that counts the request on the load board and gives it back when it is dropped,
+//! however the request ends.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -63,8 +63,8 @@ impl Dispatcher {
         Self { share: Rc::new(CoreBoard { board, core }), scheduler }
     }
 
-    /// Finds a place for a request to row `model` of the table, in the first of its pools (by priority) with an eligible
-    /// endpoint, and counts it there before it returns.
+    /// Finds a place for a request to row `model` of the table, in the first of its pools (by priority) with an
+    /// eligible endpoint, and counts it there before it returns.
     ///
     /// `excluded` are endpoints it was tried at; `tokens` is what its prompt is estimated to cost.
     ///

@@ -1,11 +1,11 @@
-//! Where a request goes. No I/O, no task, no clock: what it needs is handed in, what to do is handed back, so that the same
-//! code runs on a core, in a test and in a simulator.
+//! Where a request goes. No I/O, no task, no clock: what it needs is handed in, what to do is handed back, so that the
+//! same code runs on a core, in a test and in a simulator.
 //!
-//! Reading order: [`dispatcher`] (pick and count in one step), [`board`] (who writes which cell), [`scheduler`] (filter, score,
-//! pick), [`feed`] and [`message`] (what cores are told), [`metrics`].
+//! Reading order: [`dispatcher`] (pick and count in one step), [`board`] (who writes which cell), [`scheduler`]
+//! (filter, score, pick), [`feed`] and [`message`] (what cores are told), [`metrics`].
 //!
-//! Invariants: a request that was counted up is counted down exactly once, whatever ends it; nothing is sent to an endpoint
-//! that a filter dropped; a decision allocates nothing.
+//! Invariants: a request that was counted up is counted down exactly once, whatever ends it; nothing is sent to an
+//! endpoint that a filter dropped; a decision allocates nothing.
 
 pub mod access;
 pub mod board;

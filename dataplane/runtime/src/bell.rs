@@ -10,9 +10,9 @@ use monoio::net::UnixStream;
 
 /// Rung by any thread, slept on by one.
 ///
-/// Protocol: a sender pushes its message, fences, then looks whether the receiver sleeps. The receiver says that it sleeps,
-/// fences, then looks for messages once more. In one total order either the sender sees the sleeper or the receiver sees the
-/// message. A false ring costs one turn; a missing one cannot happen.
+/// Protocol: a sender pushes its message, fences, then looks whether the receiver sleeps. The receiver says that it
+/// sleeps, fences, then looks for messages once more. In one total order either the sender sees the sleeper or the
+/// receiver sees the message. A false ring costs one turn; a missing one cannot happen.
 pub struct Bell {
     fd: OwnedFd,
     asleep: AtomicBool,
@@ -40,8 +40,8 @@ impl Bell {
         if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::AcqRel) {
             self.rung.fetch_add(1, Ordering::Relaxed);
             let one = 1u64.to_ne_bytes();
-            // SAFETY: the buffer outlives the call, the descriptor is open. A full counter (2^64 - 2 rings unread) would
-            // only mean that the receiver is already being woken.
+            // SAFETY: the buffer outlives the call, the descriptor is open. A full counter (2^64 - 2 rings unread)
+            // would only mean that the receiver is already being woken.
             unsafe { libc::write(self.fd.as_raw_fd(), one.as_ptr().cast(), one.len()) };
         }
     }
@@ -72,8 +72,8 @@ impl Sleeper {
     pub(crate) fn new(bell: &Bell) -> io::Result<Self> {
         let fd = bell.fd.try_clone()?;
         let raw = fd.as_raw_fd();
-        // SAFETY: the descriptor is owned and handed over. monoio can only arm a poll on descriptors it knows as one of its
-        // own kinds; of the stream type nothing but `readable` is used, which holds for any pollable descriptor.
+        // SAFETY: the descriptor is owned and handed over. monoio can only arm a poll on descriptors it knows as one of
+        // its own kinds; of the stream type nothing but `readable` is used, which holds for any pollable descriptor.
         let stream = unsafe { std::os::unix::net::UnixStream::from_raw_fd(fd.into_raw_fd()) };
         Ok(Self { stream: UnixStream::from_std(stream)?, fd: raw })
     }

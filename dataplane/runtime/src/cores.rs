@@ -24,10 +24,11 @@ pub fn keep_to(cpus: &[usize]) {
     }
 }
 
-/// Starts a thread per entry of `cpus`, pins it there and runs `main` with the setup of the same position until that ends.
+/// Starts a thread per entry of `cpus`, pins it there and runs `main` with the setup of the same position until that
+/// ends.
 ///
-/// `main` is called on the new thread, since a ring belongs to the thread that made it. Where pinning is refused the thread
-/// runs unpinned: slower, not wrong.
+/// `main` is called on the new thread, since a ring belongs to the thread that made it. Where pinning is refused the
+/// thread runs unpinned: slower, not wrong.
 ///
 /// Errors: a thread could not be started.
 pub fn spawn_cores<S, M, F>(

@@ -48,8 +48,8 @@ pub fn choose(choice: DriverChoice) -> io::Result<(Driver, Option<String>)> {
     }
 }
 
-/// Runs `future` to its end on this thread, on `driver`. The runtime is built here because `SINGLE_ISSUER` ties a ring to
-/// the thread that made it.
+/// Runs `future` to its end on this thread, on `driver`. The runtime is built here because `SINGLE_ISSUER` ties a ring
+/// to the thread that made it.
 ///
 /// Errors: the runtime could not be built.
 pub fn block_on<F: Future>(driver: Driver, future: F) -> io::Result<F::Output> {
@@ -61,8 +61,8 @@ pub fn block_on<F: Future>(driver: Driver, future: F) -> io::Result<F::Output> {
                 .enable_timer()
                 .build()?;
             let outcome = runtime.block_on(future);
-            // Reads may still be armed; dropping the runtime would free buffers that the kernel writes to. A core ends with
-            // its process, so nothing is lost by keeping them.
+            // Reads may still be armed; dropping the runtime would free buffers that the kernel writes to. A core ends
+            // with its process, so nothing is lost by keeping them.
             std::mem::forget(runtime);
             Ok(outcome)
         }

@@ -8,8 +8,8 @@ pub use monoio::buf::IoBuf;
 
 /// A handle on a byte stream with owned buffers; clones name the same connection.
 ///
-/// Invariant: at most one read and one write are outstanding. Dropping a pending read may lose bytes, so it is only done
-/// together with the connection.
+/// Invariant: at most one read and one write are outstanding. Dropping a pending read may lose bytes, so it is only
+/// done together with the connection.
 pub trait Io: Clone + 'static {
     /// Reads into the spare capacity of `buf`, after what it holds, and gives the buffer back with it.
     ///

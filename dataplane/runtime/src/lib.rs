@@ -1,11 +1,11 @@
 //! Cores, lanes between threads, sockets and timers: the only room that chooses a runtime.
 //!
-//! Everything above speaks of [`io::Io`], [`timer`], [`spawn`] and [`mailbox`], so that the driver underneath can be changed
-//! without touching a request. Today it is monoio on io_uring with `COOP_TASKRUN` and `SINGLE_ISSUER`, or monoio's epoll
-//! driver where io_uring is refused. Never knows what a request is.
+//! Everything above speaks of [`io::Io`], [`timer`], [`spawn`] and [`mailbox`], so that the driver underneath can be
+//! changed without touching a request. Today it is monoio on io_uring with `COOP_TASKRUN` and `SINGLE_ISSUER`, or
+//! monoio's epoll driver where io_uring is refused. Never knows what a request is.
 //!
-//! Three habits of the ring shape this room and those above: a pending read that is dropped loses bytes, a task must not
-//! wake itself in a loop, and no waker crosses threads (threads meet in [`mailbox`] only).
+//! Three habits of the ring shape this room and those above: a pending read that is dropped loses bytes, a task must
+//! not wake itself in a loop, and no waker crosses threads (threads meet in [`mailbox`] only).
 #![expect(
     unsafe_code,
     reason = "sockets, eventfd and scheduler calls that std does not offer; each use says why it is sound"

@@ -15,7 +15,8 @@ const BACKLOG: i32 = 4096;
 ///
 /// Errors: the address is in use or not ours; the message names it.
 pub fn bind(addr: SocketAddr, count: usize) -> io::Result<Vec<std::net::TcpListener>> {
-    // A port held by somebody else who also set SO_REUSEPORT would be shared silently; a plain bind first finds them out.
+    // A port held by somebody else who also set SO_REUSEPORT would be shared silently; a plain bind first finds them
+    // out.
     if addr.port() != 0 {
         drop(socket(addr, false)?);
     }

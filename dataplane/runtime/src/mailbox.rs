@@ -1,7 +1,8 @@
 //! Lanes between threads: one bounded, ordered queue from each sender to each core, and one bell per core.
 //!
-//! Senders are the cores themselves and the side runtime. One lane keeps order; different lanes overtake each other. A full
-//! lane is said to the sender, who decides what its loss costs. Nothing here waits, allocates per message or takes a lock.
+//! Senders are the cores themselves and the side runtime. One lane keeps order; different lanes overtake each other. A
+//! full lane is said to the sender, who decides what its loss costs. Nothing here waits, allocates per message or takes
+//! a lock.
 
 use std::collections::VecDeque;
 use std::io;
@@ -134,7 +135,8 @@ pub struct Mailbox<M> {
 }
 
 impl<M> Mailbox<M> {
-    /// Takes what has arrived, in each lane's order and lanes in turn, at most a turn's worth. Waits when there is nothing.
+    /// Takes what has arrived, in each lane's order and lanes in turn, at most a turn's worth. Waits when there is
+    /// nothing.
     pub async fn receive(&mut self, into: &mut Vec<M>) {
         loop {
             self.take(into);

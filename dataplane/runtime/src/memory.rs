@@ -7,9 +7,9 @@ pub const KEPT_FREE_BYTES: usize = 16 * 1024 * 1024;
 
 /// Makes large blocks (request bodies, above all) cost what they hold and no more, and small ones cost no system call.
 ///
-/// glibc maps large blocks only until the first of them is freed: then it raises its limit to that size, and bodies that
-/// grow leave holes behind that stay in RAM, almost as much again as the bodies themselves. A limit that is set stays.
-/// Elsewhere this does nothing.
+/// glibc maps large blocks only until the first of them is freed: then it raises its limit to that size, and bodies
+/// that grow leave holes behind that stay in RAM, almost as much again as the bodies themselves. A limit that is set
+/// stays. Elsewhere this does nothing.
 pub fn settle_allocator() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
@@ -22,8 +22,8 @@ pub fn settle_allocator() {
     }
 }
 
-/// Lets glibc read the system's overcommit setting now. It does so once, in the first thread whose arena gives memory back,
-/// from a file: on a core that would be a blocking open in the middle of a request.
+/// Lets glibc read the system's overcommit setting now. It does so once, in the first thread whose arena gives memory
+/// back, from a file: on a core that would be a blocking open in the middle of a request.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 fn read_overcommit_setting() {
     // A thread of its own, since the main arena gives memory back in another way.

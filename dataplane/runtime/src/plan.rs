@@ -24,8 +24,9 @@ pub struct CpuPlan {
 
 /// Divides `cpus` (those this process may use, at least one).
 ///
-/// With `cores: auto` every CPU that the side runtime does not keep becomes a core. `side: auto` keeps none on boxes with
-/// four CPUs or fewer and one per sixteen on larger ones. Asking for more cores than there are CPUs shares them in turn.
+/// With `cores: auto` every CPU that the side runtime does not keep becomes a core. `side: auto` keeps none on boxes
+/// with four CPUs or fewer and one per sixteen on larger ones. Asking for more cores than there are CPUs shares them in
+/// turn.
 pub fn divide(cpus: &[usize], cores: Count, side: Count) -> CpuPlan {
     let kept = match side {
         Count::Exactly(count) => count.min(cpus.len().saturating_sub(1)),

@@ -35,8 +35,9 @@ impl Tcp {
 
     #[expect(clippy::mut_from_ref, reason = "monoio asks for &mut where a read and a write may be pending at once")]
     fn stream(&self) -> &mut TcpStream {
-        // SAFETY: single-threaded (Rc); monoio's methods use the reference only to build an operation that holds its own
-        // share of the descriptor, and keep no state in the stream itself. monoio splits its own streams the same way.
+        // SAFETY: single-threaded (Rc); monoio's methods use the reference only to build an operation that holds its
+        // own share of the descriptor, and keep no state in the stream itself. monoio splits its own streams the same
+        // way.
         unsafe { &mut *self.0.stream.get() }
     }
 }
@@ -63,7 +64,8 @@ impl Io for Tcp {
     }
 
     fn close_now(&self) {
-        // SAFETY: the descriptor is open as long as `self` lives. An error (already closed by the peer) changes nothing.
+        // SAFETY: the descriptor is open as long as `self` lives. An error (already closed by the peer) changes
+        // nothing.
         unsafe { libc::shutdown(self.0.fd, libc::SHUT_RDWR) };
     }
 }

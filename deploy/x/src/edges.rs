@@ -96,6 +96,11 @@ pub(crate) const WRAPPERS: &[Wrapper] = &[
         because: "the conventional runtime is for what is not on a core",
     },
     Wrapper {
+        crates: &["hyper", "hyper-util", "http-body-util"],
+        allowed_in: &["llmgw-side"],
+        because: "only the admin page and the probes speak HTTP by a library",
+    },
+    Wrapper {
         crates: &["httparse"],
         allowed_in: &["llmgw-http", "llmgw-engine-sim", "llmgw-load", "llmgw-side", "llmgw-test-kit"],
         because: "the head of a message is read in one room a program",

@@ -119,8 +119,8 @@ fn check_name(field: &Field<String>, what: &str, reader: &mut Reader) {
     }
 }
 
-/// Whether a model's name can be a JSON string, a metric label and a header field (in UTF-8) as it is. Any script will do,
-/// since the names are those that engines already serve.
+/// Whether a model's name can be a JSON string, a metric label and a header field (in UTF-8) as it is. Any script will
+/// do, since the names are those that engines already serve.
 fn check_model_name(field: &Field<String>, what: &str, reader: &mut Reader) {
     if field.is_empty() || field.len() > 256 || field.chars().any(|c| c.is_control() || c.is_whitespace()) {
         let message = format!(

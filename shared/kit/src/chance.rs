@@ -15,7 +15,8 @@ impl Chance {
     /// A generator with a seed from the system's randomness.
     pub fn from_system() -> Self {
         use std::hash::{BuildHasher, Hasher};
-        // `RandomState` is keyed from the system; hashing nothing with it gives 64 unpredictable bits without a dependency.
+        // `RandomState` is keyed from the system; hashing nothing with it gives 64 unpredictable bits without a
+        // dependency.
         Self(std::collections::hash_map::RandomState::new().build_hasher().finish())
     }
 

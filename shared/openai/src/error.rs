@@ -46,8 +46,8 @@ impl ErrorBody<'_> {
 
 /// Brings an engine's error body into the shape clients read, keeping its message.
 ///
-/// A body with a top-level `error` object passes as it is. Of anything else the message is found (`detail`, `message`, an
-/// `error` that is a string, or else the text itself), cut at [`KEPT_TEXT_BYTES`], and written into `out`.
+/// A body with a top-level `error` object passes as it is. Of anything else the message is found (`detail`, `message`,
+/// an `error` that is a string, or else the text itself), cut at [`KEPT_TEXT_BYTES`], and written into `out`.
 pub fn wrap(body: &[u8], status: u16, out: &mut Vec<u8>) -> Wrapping {
     if top_value(body, b"error").is_some_and(|error| error.kind == Kind::Object) {
         return Wrapping::Unneeded;

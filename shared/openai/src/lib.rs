@@ -1,10 +1,11 @@
 //! The client-facing wire: request scan, edits, server-sent events, usage, errors.
 //!
-//! Called by the gateway's request path, the simulated engine and the load generator. Changes when the OpenAI-compatible
-//! wire changes. Never does I/O, reads a clock, starts a task or rebuilds a body: bytes in, positions and bytes out.
+//! Called by the gateway's request path, the simulated engine and the load generator. Changes when the
+//! OpenAI-compatible wire changes. Never does I/O, reads a clock, starts a task or rebuilds a body: bytes in, positions
+//! and bytes out.
 //!
-//! The rule behind every module: what the client sent is what the engine gets, and what the engine sent is what the client
-//! gets, byte for byte, except for the few edits named in [`patch`] and the one event withheld by [`tap`].
+//! The rule behind every module: what the client sent is what the engine gets, and what the engine sent is what the
+//! client gets, byte for byte, except for the few edits named in [`patch`] and the one event withheld by [`tap`].
 //!
 //! - [`json`] - the one string escaper and unescaper
 //! - [`scan`] - checks a request body and finds the fields the gateway needs

@@ -1,8 +1,8 @@
 //! Splices fields into a body: the served model's name, `include_usage`, a priority.
 //!
-//! Called by the gateway for each upstream attempt, since what is spliced depends on the endpoint. Changes when the gateway
-//! writes another field. Never touches a byte outside the spliced places: key order, spacing and numbers stay as sent,
-//! which is what an engine's prefix cache depends on.
+//! Called by the gateway for each upstream attempt, since what is spliced depends on the endpoint. Changes when the
+//! gateway writes another field. Never touches a byte outside the spliced places: key order, spacing and numbers stay
+//! as sent, which is what an engine's prefix cache depends on.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -82,9 +82,9 @@ impl<'t> Edits<'t> {
         self.add(scan.model_inside(), Words::Text(text));
     }
 
-    /// Makes `stream_options.include_usage` true, and `continuous_usage_stats` false where the client did not ask for usage
-    /// and so must see none. Does nothing to a request that does not stream (some engines refuse the option there) and
-    /// nothing to one that asks for usage itself.
+    /// Makes `stream_options.include_usage` true, and `continuous_usage_stats` false where the client did not ask for
+    /// usage and so must see none. Does nothing to a request that does not stream (some engines refuse the option
+    /// there) and nothing to one that asks for usage itself.
     pub fn include_usage(&mut self, scan: &Scan) {
         if !scan.is_streaming() || scan.asks_for_usage() {
             return;
@@ -131,8 +131,8 @@ impl<'t> Edits<'t> {
         self.edits().fold(body_bytes, |len, edit| len + edit.text.bytes().len() - (edit.end - edit.start))
     }
 
-    /// The edited body, piece by piece, none of them empty: what stays is a range of the original, which can be sent from
-    /// where it lies.
+    /// The edited body, piece by piece, none of them empty: what stays is a range of the original, which can be sent
+    /// from where it lies.
     pub fn segments(&self, body_bytes: usize) -> impl Iterator<Item = Segment<'_>> {
         let starts = self.edits().map(|edit| edit.start).chain([body_bytes]);
         let ends = [0].into_iter().chain(self.edits().map(|edit| edit.end));

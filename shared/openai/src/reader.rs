@@ -116,7 +116,8 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Consumes the next key of the object entered last, with its `:` and the `,` before it; or its `}`, which is `None`.
+    /// Consumes the next key of the object entered last, with its `:` and the `,` before it; or its `}`, which is
+    /// `None`.
     pub(crate) fn next_key(&mut self, is_first: bool) -> Result<Option<Text>, Fault> {
         match self.peek() {
             Some(b'}') => {
@@ -139,7 +140,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The bytes of a key as they are meant, for comparing with names of ours; empty when it is longer than any of them.
+    /// The bytes of a key as they are meant, for comparing with names of ours; empty when it is longer than any of
+    /// them.
     pub(crate) fn key_name<'r>(&self, key: Text, room: &'r mut [u8; 32]) -> &'r [u8]
     where
         'a: 'r,
@@ -222,8 +224,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads over plain numbers of an array, each with its comma: a prompt can be a million token ids. What follows, the
-    /// last number included, is a value like any other.
+    /// Reads over plain numbers of an array, each with its comma: a prompt can be a million token ids. What follows,
+    /// the last number included, is a value like any other.
     fn plain_numbers(&mut self) {
         let mut at = self.at;
         loop {
@@ -363,7 +365,8 @@ fn escape_len(text: &[u8], at: usize) -> Option<usize> {
 
 /// The position, from `at` on, of the next quote, backslash or control character; the text's length when there is none.
 ///
-/// Eight bytes at a time: most strings of a request are short, so that starting a wider search costs more than it saves.
+/// Eight bytes at a time: most strings of a request are short, so that starting a wider search costs more than it
+/// saves.
 fn next_special(text: &[u8], mut at: usize) -> usize {
     const EACH: u64 = 0x0101_0101_0101_0101;
     const HIGH: u64 = 0x8080_8080_8080_8080;

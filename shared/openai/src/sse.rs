@@ -1,10 +1,10 @@
 //! Server-sent events: where they begin and end in a stream that arrives cut anywhere, and the two we write ourselves.
 //!
-//! Called by the stream tap and the load generator. Changes only if the event-stream format does. Never changes, drops or
-//! delays a byte: it tells its caller what the bytes are, and the caller sends on what came.
+//! Called by the stream tap and the load generator. Changes only if the event-stream format does. Never changes, drops
+//! or delays a byte: it tells its caller what the bytes are, and the caller sends on what came.
 //!
-//! Lines end in LF, CR LF or CR, also mixed; a blank line ends an event. An event that ends in CR is reported at once; when
-//! an LF follows, as the first byte of the next chunk, it still belongs to that event (see [`Splitter::begin`]).
+//! Lines end in LF, CR LF or CR, also mixed; a blank line ends an event. An event that ends in CR is reported at once;
+//! when an LF follows, as the first byte of the next chunk, it still belongs to that event (see [`Splitter::begin`]).
 
 use std::borrow::Cow;
 
@@ -17,8 +17,8 @@ pub const KEPT_EVENT_BYTES: usize = 64 * 1024;
 
 /// Finds the events in a stream, chunk by chunk.
 ///
-/// Use: [`begin`](Self::begin) with a chunk, [`next_event`](Self::next_event) with the same chunk until `None`, and so on;
-/// [`end`](Self::end) when the stream is over.
+/// Use: [`begin`](Self::begin) with a chunk, [`next_event`](Self::next_event) with the same chunk until `None`, and so
+/// on; [`end`](Self::end) when the stream is over.
 ///
 /// Cost: an event that lies whole in a chunk is not copied; one that is cut is copied once, up to [`KEPT_EVENT_BYTES`].
 #[derive(Debug, Default)]

@@ -1,8 +1,8 @@
 //! What a relay learns from a streamed answer, and the one event it withholds.
 //!
-//! Called by the gateway's relay with each chunk of payload, before it is sent on. Changes when the gateway wants to know
-//! something else of a stream. Never parses an event without a cause, and never changes one: bytes pass or are withheld
-//! whole.
+//! Called by the gateway's relay with each chunk of payload, before it is sent on. Changes when the gateway wants to
+//! know something else of a stream. Never parses an event without a cause, and never changes one: bytes pass or are
+//! withheld whole.
 //!
 //! Withheld is the usage event that was asked for on the client's behalf: `choices` empty and a `usage` beside it. Only
 //! while that is wanted are bytes held back, and then only of an event that is not complete yet, up to
@@ -45,16 +45,16 @@ pub struct Learned {
 }
 
 impl Learned {
-    /// Whether the first token has passed: an event with some text or tool call. Comments, progress reports and the event
-    /// that only sets the role are none.
+    /// Whether the first token has passed: an event with some text or tool call. Comments, progress reports and the
+    /// event that only sets the role are none.
     pub fn has_first_token(&self) -> bool {
         self.content_event_count > 0
     }
 
     /// What the engine reported, merged over all events.
     ///
-    /// An engine asked for several answers may report each in a usage event of its own (llama.cpp does). Their sum counts
-    /// as far as so many events with text were seen, so that totals given more than once are not added up.
+    /// An engine asked for several answers may report each in a usage event of its own (llama.cpp does). Their sum
+    /// counts as far as so many events with text were seen, so that totals given more than once are not added up.
     pub fn usage(&self) -> Usage {
         let mut usage = self.reported;
         let seen = self.completion_sum.min(self.content_event_count);
@@ -103,11 +103,11 @@ impl StreamTap {
         &self.learned
     }
 
-    /// Takes the next chunk of payload. What is to be sent on is what `out` then holds (it is emptied first) and after it
-    /// the range of `chunk` that is returned.
+    /// Takes the next chunk of payload. What is to be sent on is what `out` then holds (it is emptied first) and after
+    /// it the range of `chunk` that is returned.
     ///
-    /// Cost: usually `out` stays empty and the range is the whole chunk; bytes are copied only around a withheld event and
-    /// for one that came in several chunks while withholding.
+    /// Cost: usually `out` stays empty and the range is the whole chunk; bytes are copied only around a withheld event
+    /// and for one that came in several chunks while withholding.
     pub fn feed(&mut self, chunk: &[u8], out: &mut Vec<u8>) -> Range<usize> {
         out.clear();
         let is_withholding = self.withhold == Withhold::UsageEvent;
@@ -141,8 +141,8 @@ impl StreamTap {
         pass_from..self.splitter.tail_start()
     }
 
-    /// The stream is over: leaves in `out` what is still to be sent on (it is emptied first). An event without its blank
-    /// line counts as one: some engines end that way.
+    /// The stream is over: leaves in `out` what is still to be sent on (it is emptied first). An event without its
+    /// blank line counts as one: some engines end that way.
     pub fn end(&mut self, out: &mut Vec<u8>) {
         out.clear();
         let Some(event) = self.splitter.end() else { return };
@@ -225,8 +225,8 @@ static WORDS: LazyLock<Words> = LazyLock::new(|| Words {
 });
 
 impl Words {
-    /// Whether an event carries some text or tool call. A search, not a parse: a key inside a JSON string has its quotes
-    /// escaped, so that text cannot be taken for a key.
+    /// Whether an event carries some text or tool call. A search, not a parse: a key inside a JSON string has its
+    /// quotes escaped, so that text cannot be taken for a key.
     fn is_content(&self, data: &[u8]) -> bool {
         let filled = |finder: &Finder<'_>, open: u8, close: u8| {
             finder.find_iter(data).any(|at| {

@@ -24,8 +24,8 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Takes in a later report of the same answer: of each count the greatest. Reports are parts (prompt first, completion
-    /// last) or running totals; in both a smaller number later on is no news.
+    /// Takes in a later report of the same answer: of each count the greatest. Reports are parts (prompt first,
+    /// completion last) or running totals; in both a smaller number later on is no news.
     pub fn merge(&mut self, later: &Usage) {
         self.prompt = self.prompt.max(later.prompt);
         self.completion = self.completion.max(later.completion);

@@ -1,5 +1,5 @@
-//! Properties over generated inputs: any split gives the same result, the scan agrees with another JSON reader, and edits
-//! leave everything else alone.
+//! Properties over generated inputs: any split gives the same result, the scan agrees with another JSON reader, and
+//! edits leave everything else alone.
 
 mod common;
 

@@ -36,7 +36,8 @@ index!(
     ModelIdx
 );
 index!(
-    /// An endpoint's column on the load board; its own as long as it lives, reused only when no core can still count on it.
+    /// An endpoint's column on the load board; its own as long as it lives, reused only when no core can still count on
+    /// it.
     BoardSlot
 );
 

@@ -156,7 +156,8 @@ impl Snapshot {
     /// The table. Cost: about a nanosecond.
     #[expect(unsafe_code, reason = "reading in place without checking again is the point of a checked snapshot")]
     pub fn table(&self) -> &ArchivedRouteTable {
-        // SAFETY: `bytes` passed `rkyv::access` as this very type in `check`, the only constructor, and is immutable since.
+        // SAFETY: `bytes` passed `rkyv::access` as this very type in `check`, the only constructor, and is immutable
+        // since.
         unsafe { rkyv::access_unchecked::<ArchivedRouteTable>(&self.bytes) }
     }
 

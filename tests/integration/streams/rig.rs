@@ -106,7 +106,8 @@ impl Rig {
         wait_until_idle(&self.gateway);
     }
 
-    /// Ends the gateway: nothing may be left in flight, no request may have met a fault of the gateway, the log is quiet.
+    /// Ends the gateway: nothing may be left in flight, no request may have met a fault of the gateway, the log is
+    /// quiet.
     #[track_caller]
     pub(crate) fn finish(self) {
         finish(self.gateway);

@@ -407,7 +407,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn any_split_of_an_answer_gives_the_same_body(cuts in prop::collection::vec(any::<usize>(), 0..12), which in 0usize..3) {
+    fn any_split_of_an_answer_gives_the_same_body(
+        cuts in prop::collection::vec(any::<usize>(), 0..12),
+        which in 0usize..3,
+    ) {
         let (raw, body, is_kept) = [
             ("HTTP/1.1 102 Wait\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;x\r\nhello\r\n3\r\nyou\r\n0\r\nT: v\r\n\r\n", "helloyou", 1),
             ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", "hello", 1),

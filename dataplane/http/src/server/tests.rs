@@ -98,7 +98,8 @@ fn status_of(text: &str) -> &str {
 #[test]
 fn requests_in_a_row_are_answered_in_order() {
     let raw = "POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc\r\nGET /b HTTP/1.1\r\nHost: h\r\n\r\n\
-               POST /c HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3;x=y\r\nabc\r\n2\r\nde\r\n0\r\nT: v\r\n\r\n\
+               POST /c HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n\
+               3;x=y\r\nabc\r\n2\r\nde\r\n0\r\nT: v\r\n\r\n\
                GET /d HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\nGET /never HTTP/1.1\r\nHost: h\r\n\r\n";
     assert_eq!(written(raw), [ok("POST /a abc"), ok("GET /b "), ok("POST /c abcde"), ok_close("GET /d ")].concat());
 }
@@ -390,9 +391,12 @@ proptest! {
 
     #[test]
     fn any_split_of_the_requests_gives_the_same_answers(cuts in prop::collection::vec(any::<usize>(), 0..20)) {
-        let raw = "POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc\r\nGET /stream HTTP/1.1\r\nHost: h\r\n\r\n\
-                   POST /c HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3;x=y\r\nabc\r\n2\r\nde\r\n0\r\nT: v\r\n\r\n\
-                   HEAD /d HTTP/1.1\r\nHost: h\r\n\r\nPOST /unread HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello";
+        let raw = "POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc\r\n\
+                   GET /stream HTTP/1.1\r\nHost: h\r\n\r\n\
+                   POST /c HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n\
+                   3;x=y\r\nabc\r\n2\r\nde\r\n0\r\nT: v\r\n\r\n\
+                   HEAD /d HTTP/1.1\r\nHost: h\r\n\r\n\
+                   POST /unread HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello";
         let io = Scripted::split(raw.as_bytes(), &cuts);
         io.push(Step::Eof);
         serve_scripted(&io);

@@ -1,7 +1,7 @@
 //! Filter, score, pick: which endpoint of a pool gets a request.
 //!
-//! [`run`] is the pipeline; [`registry`] turns names of the configuration into plugins; [`profile`] is a set of them. Each
-//! plugin is one file under `filters/`, `scorers/`, `pickers/` and one line in the registry.
+//! [`run`] is the pipeline; [`registry`] turns names of the configuration into plugins; [`profile`] is a set of them.
+//! Each plugin is one file under `filters/`, `scorers/`, `pickers/` and one line in the registry.
 
 pub mod filters;
 pub mod pickers;

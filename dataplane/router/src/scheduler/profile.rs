@@ -14,8 +14,8 @@ pub struct RoutingProfile {
 }
 
 impl RoutingProfile {
-    /// Makes the profile of a table's row. A name this version does not know was refused or named when the configuration was
-    /// checked; here it counts nothing.
+    /// Makes the profile of a table's row. A name this version does not know was refused or named when the
+    /// configuration was checked; here it counts nothing.
     pub fn of(spec: &ArchivedProfileSpec) -> Self {
         let mut scorers: Vec<(&'static dyn Scorer, f32)> = spec
             .scorers

@@ -52,7 +52,7 @@ pub(crate) fn check(path: &str, text: &str) -> Vec<Finding> {
     let mut is_fenced = false;
     for (number, line) in text.lines().enumerate() {
         is_fenced ^= line.trim_start().starts_with("```");
-        if is_narrow(path, line, is_fenced) && line.chars().count() > WIDTH_MAX {
+        if is_narrow(path, line, is_fenced) && columns(line, is_rust) > WIDTH_MAX {
             findings.push(Finding::at(path, number + 1, format!("wider than {WIDTH_MAX} columns")));
         }
         for word in WORDS.iter().filter(|word| is_rust || !word.rust_only) {
@@ -70,6 +70,20 @@ pub(crate) fn check(path: &str, text: &str) -> Vec<Finding> {
         findings.push(Finding::of(path, "no newline at the end"));
     }
     findings
+}
+
+/// The width of a line. In code a string is text that is compared or shown as it is: what stands between a line's first
+/// and last quote does not count, since cutting it up would make it harder to read.
+fn columns(line: &str, is_rust: bool) -> usize {
+    let all = line.chars().count();
+    if !is_rust || line.trim_start().starts_with("//") {
+        return all;
+    }
+    let quotes: Vec<usize> = line.match_indices('"').map(|(at, _)| at).collect();
+    match (quotes.first(), quotes.last()) {
+        (Some(&first), Some(&last)) if first < last => all - line[first + 1..last].chars().count(),
+        _ => all,
+    }
 }
 
 /// Tables, links and fenced text in pages are as wide as they are, and so are manifests: a dependency is one line.

@@ -1,5 +1,5 @@
-//! `p2c`, power of two choices: two drawn at random, the better one. Reads two endpoints whatever the pool's size, and does
-//! not herd when many cores decide on the same numbers.
+//! `p2c`, power of two choices: two drawn at random, the better one. Reads two endpoints whatever the pool's size, and
+//! does not herd when many cores decide on the same numbers.
 
 use llmgw_kit::chance::Chance;
 
