@@ -4,9 +4,11 @@
 //! and nothing is a shared read-modify-write: a core adds to its own row with a plain load and store. A sum over cores
 //! is not a snapshot; it is off by what changed while it was read.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use llmgw_types::{BoardSlot, CoreId};
+
+use crate::endpoint::EndpointCells;
 
 /// Endpoints a board has room for. A table that needs more is refused when it is published.
 pub const SLOTS_MAX: usize = 4096;
@@ -20,13 +22,6 @@ struct CoreRow {
     tokens: Box<[AtomicI64]>,
     /// The newest route table this core works with.
     generation: AtomicU64,
-}
-
-/// Cells of one endpoint, written by the side runtime.
-#[derive(Default)]
-#[repr(align(64))]
-struct EndpointCells {
-    ready: AtomicBool,
 }
 
 /// The cells of all cores and endpoints.
@@ -79,12 +74,17 @@ impl Board {
 
     /// Whether the endpoint answered its last check.
     pub fn is_ready(&self, slot: BoardSlot) -> bool {
-        self.endpoints[slot.idx()].ready.load(Ordering::Acquire)
+        self.endpoint(slot).is_ready()
     }
 
     /// Says whether the endpoint is ready. Owner: the side runtime.
     pub fn set_ready(&self, slot: BoardSlot, ready: bool) {
-        self.endpoints[slot.idx()].ready.store(ready, Ordering::Release);
+        self.endpoint(slot).set_ready(ready);
+    }
+
+    /// The cells of one endpoint.
+    pub fn endpoint(&self, slot: BoardSlot) -> &EndpointCells {
+        &self.endpoints[slot.idx()]
     }
 
     /// Says which route table `core` works with from now on. Owner: that core.
@@ -132,7 +132,7 @@ impl SlotBook {
         self.leaving.retain(|&(slot, generation)| {
             let is_free = oldest >= generation && board.in_flight(slot) == 0;
             if is_free {
-                board.set_ready(slot, false);
+                board.endpoints[slot.idx()].clear();
                 free.push(slot);
             }
             !is_free
@@ -174,13 +174,14 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_that_was_left_is_not_ready_for_its_next_endpoint() {
+    fn a_slot_that_was_left_tells_its_next_endpoint_nothing() {
         let board = Board::new(1, 1);
         let mut book = SlotBook::new(1);
         let slot = book.take(&board).unwrap();
         board.set_ready(slot, true);
         book.leave(slot, 0);
+        board.endpoint(slot).set_draining(true);
         assert_eq!(book.take(&board), Some(slot));
-        assert!(!board.is_ready(slot));
+        assert!(!board.is_ready(slot) && !board.endpoint(slot).is_draining());
     }
 }

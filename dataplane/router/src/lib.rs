@@ -10,6 +10,7 @@
 pub mod access;
 pub mod board;
 pub mod dispatcher;
+pub mod endpoint;
 pub mod feed;
 pub mod message;
 pub mod metrics;
