@@ -3,13 +3,11 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use bytes::Bytes;
 use llmgw_http::client::{Outgoing, Upstream, exchange};
 use llmgw_http::draft::RequestDraft;
 use llmgw_http::head::{AnswerTo, RequestHead, ResponseHead};
 use llmgw_http::pool::Target;
 use llmgw_kit::clock::Mono;
-use llmgw_openai::patch::{Edits, Segment};
 use llmgw_router::Grant;
 use llmgw_runtime::tcp::Tcp;
 use llmgw_types::snapshot::{ArchivedEndpoint, ArchivedRouteTable};
@@ -51,15 +49,6 @@ pub(crate) async fn send(
     let member = pool.members.get(grant.member as usize).ok_or_else(missing)?;
     let target = target(endpoint, grant).ok_or_else(missing)?;
 
-    let mut edits = Edits::new();
-    let Intake { body, scan } = request.intake;
-    if scan.model(body) != member.served_as.as_str() {
-        edits.served_model(scan, &member.served_as);
-    }
-    if request.adds_usage {
-        edits.include_usage(scan);
-    }
-
     let (route, query) = (request.route.path().as_bytes(), request.query);
     let host = endpoint.host.as_bytes();
     let mut draft = if query.is_empty() {
@@ -73,20 +62,12 @@ pub(crate) async fn send(
         draft.header("authorization", authorization.as_str());
     }
 
-    let whole;
-    let pieces;
-    let body: &[Bytes] = if edits.is_empty() {
-        whole = [body.clone()];
-        &whole
-    } else {
-        pieces = cut(body, &edits);
-        &pieces
-    };
+    let body = request.intake.pieces(&member.served_as, request.adds_usage);
     let timeouts = &core.settings.timeouts;
     let outgoing = Outgoing {
         target: &target,
         head: draft,
-        body,
+        body: &body,
         answer_to: AnswerTo::Other,
         connect_timeout: timeouts.connect,
         first_byte_timeout: timeouts.first_token,
@@ -94,17 +75,6 @@ pub(crate) async fn send(
     exchange(&core.pool, &core.connector, outgoing, answer, Mono::now())
         .await
         .map_err(|error| ApiError::of_exchange(error, &endpoint.name))
-}
-
-/// The edited body in pieces; what stays is shared with the original.
-fn cut(body: &Bytes, edits: &Edits<'_>) -> Vec<Bytes> {
-    edits
-        .segments(body.len())
-        .map(|segment| match segment {
-            Segment::Keep(range) => body.slice(range),
-            Segment::Insert(bytes) => Bytes::copy_from_slice(bytes),
-        })
-        .collect()
 }
 
 fn target(endpoint: &ArchivedEndpoint, grant: &Grant) -> Option<Target> {

@@ -64,8 +64,8 @@ async fn infer(
     let received = Mono::now();
     let deadline = received + core.settings.timeouts.total;
     let table = tables.routes();
-    let model = resolve::model(table, &intake.scan.model(&intake.body))?;
-    let tokens = u32::try_from(intake.scan.prompt_tokens_estimate()).unwrap_or(u32::MAX);
+    let model = resolve::model(table, &intake.model())?;
+    let tokens = u32::try_from(intake.prompt_tokens_estimate()).unwrap_or(u32::MAX);
     let grant = core
         .dispatcher
         .borrow_mut()
@@ -74,8 +74,8 @@ async fn infer(
     let served = served(table, model, &grant);
     let metric_row = table.pools.get(grant.pool.idx()).map_or(0, |pool| pool.metric_row.to_native());
 
-    let is_streaming = intake.scan.is_streaming();
-    let wants_usage = core.settings.inject_usage && is_streaming && !intake.scan.asks_for_usage();
+    let is_streaming = intake.is_streaming();
+    let wants_usage = core.settings.inject_usage && is_streaming && !intake.asks_for_usage();
     let mut adds_usage = wants_usage && !core.refuses_usage(grant.slot);
     let id = finish.id().text();
     let mut answer = ResponseHead::default();
