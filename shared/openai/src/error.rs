@@ -52,8 +52,7 @@ pub fn wrap(body: &[u8], status: u16, out: &mut Vec<u8>) -> Wrapping {
     if top_value(body, b"error").is_some_and(|error| error.kind == Kind::Object) {
         return Wrapping::Unneeded;
     }
-    let text = foreign_message(body);
-    let message = if text.is_empty() { format!("the engine answered {status} without a message") } else { text };
+    let message = message_of(body, status);
     ErrorBody { message: &message, kind: kind_of(status), param: None, code: None }.write(out);
     Wrapping::Written
 }
@@ -71,7 +70,23 @@ pub fn kind_of(status: u16) -> &'static str {
     }
 }
 
+/// Whether a body is an error as the messages API has it: `type` says so, and `error` is an object.
+pub(crate) fn is_typed_error(body: &[u8]) -> bool {
+    let is_typed = top_value(body, b"type").is_some_and(|kind| kind.span.of(body) == b"\"error\"");
+    is_typed && top_value(body, b"error").is_some_and(|error| error.kind == Kind::Object)
+}
+
+/// What an engine's error body says, whatever its shape.
+pub(crate) fn message_of(body: &[u8], status: u16) -> String {
+    let text = foreign_message(body);
+    if text.is_empty() { format!("the engine answered {status} without a message") } else { text }
+}
+
 fn foreign_message(body: &[u8]) -> String {
+    let inside = top_value(body, b"error").filter(|error| error.kind == Kind::Object).map(|error| error.span.of(body));
+    if let Some((error, text)) = inside.and_then(|error| Some((error, top_string(error, b"message")?))) {
+        return bounded(text.read(error).as_bytes());
+    }
     for name in [&b"error"[..], b"message", b"detail"] {
         if let Some(text) = top_string(body, name) {
             return bounded(text.read(body).as_bytes());

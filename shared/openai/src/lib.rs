@@ -14,7 +14,10 @@
 //! - [`usage`] - token counts out of a body or an event, and how several reports become one
 //! - [`tap`] - what a relay learns from, and withholds of, a streamed answer
 //! - [`error`] - the error body, and engine errors brought into its shape
+//! - [`style`] - the shapes errors are written in: OpenAI's, Anthropic's
 //! - [`list`] - `/v1/models`
+//! - [`multipart`] - checks a form and finds the fields the gateway needs
+//! - [`stored`] - the id of a stored response, read while its answer passes
 
 mod reader;
 mod refusal;
@@ -22,9 +25,12 @@ mod refusal;
 pub mod error;
 pub mod json;
 pub mod list;
+pub mod multipart;
 pub mod patch;
 pub mod scan;
 pub mod sse;
+pub mod stored;
+pub mod style;
 pub mod tap;
 pub mod usage;
 

@@ -142,6 +142,10 @@ impl Reading {
         beside += cache_read.unwrap_or(0);
         found.prompt = found.prompt.map(|prompt| prompt + beside);
         found.cached = found.cached.or(cache_read);
+        if found.completion.is_none() {
+            // Some judge texts and write none (rerank, score), and give their sum alone.
+            found.prompt = found.prompt.or(found.total);
+        }
         self.usage.merge(&found);
         Ok(())
     }
@@ -203,6 +207,10 @@ mod tests {
             (
                 r#"{"usage":{"input_tokens":13,"input_tokens_details":{"x":[],"cached_tokens":4},"output_tokens":5,"total_tokens":18}}"#,
                 usage(13, 5, Some(18), Some(4)),
+            ),
+            (
+                r#"{"results":[],"usage":{"total_tokens":56}}"#,
+                Usage { prompt: Some(56), total: Some(56), ..Usage::default() },
             ),
             (
                 r#"{"type":"message","usage":{"cache_read_input_tokens":12,"input_tokens":1,"output_tokens":5}}"#,
