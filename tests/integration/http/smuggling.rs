@@ -1,4 +1,5 @@
-//! Requests that two readers could take for different ones (trial H4): refused, the connection closed, nothing forwarded.
+//! Requests that two readers could take for different ones (trial H4): refused, the connection closed, nothing
+//! forwarded.
 
 use llmgw_test_kit::chat;
 use llmgw_test_kit::raw::Closed;

@@ -1,8 +1,8 @@
 //! A gateway under test in one line: its configuration, its process, its ports, its metrics page.
 //!
 //! A builder writes the least configuration that serves; a test adds the keys it is about. Dropping the guard kills the
-//! process, since a test that does not look at its end should not wait for it. `finish` is the orderly end that also checks
-//! the log.
+//! process, since a test that does not look at its end should not wait for it. `finish` is the orderly end that also
+//! checks the log.
 
 use std::net::SocketAddr;
 use std::path::Path;
