@@ -11,7 +11,7 @@ use llmgw_types::endpoint::EngineKind;
 
 use crate::kind;
 use crate::names::{Field, Names};
-use crate::promtext::{Labels, Samples};
+use crate::promtext::{self, Labels, Samples};
 use crate::tally::{Join, Tally};
 
 /// One reading of an engine.
@@ -36,6 +36,8 @@ pub struct EngineStats {
     pub generation_tokens: Option<u64>,
     pub prefix_hits: Option<u64>,
     pub prefix_queries: Option<u64>,
+    /// Requests that have ended since the engine's start.
+    pub requests_completed: Option<u64>,
 }
 
 /// What a page lacks, or holds in a form that is no number.
@@ -102,13 +104,33 @@ impl fmt::Display for ContractViolation {
 
 /// Reads a page by an endpoint's names.
 ///
-/// Cost: linear in the page, times the number of names.
+/// Cost: one look at each line, and a closer one at those with a name of the contract. A page that does not keep the
+/// contract is read once more, to say what it is.
 pub fn read(page: &[u8], names: &Names) -> Result<EngineStats, Box<ContractViolation>> {
     let mut reading = Reading::new(names);
-    for sample in Samples::new(page) {
+    let looked_for = reading.looked_for();
+    for sample in promtext::wanted(page, |name| looked_for.has(name)) {
         reading.take(sample.name, sample.labels, sample.value);
     }
-    reading.finish()
+    drop(looked_for);
+    reading.finish(page)
+}
+
+/// The names of the contract, asked for by lines of every kind.
+struct LookedFor {
+    names: Vec<Cow<'static, str>>,
+    /// Which lengths there are, by the length's lowest bits: most lines are told apart by that alone.
+    lengths: u64,
+}
+
+impl LookedFor {
+    fn has(&self, name: &[u8]) -> bool {
+        self.lengths & length_bit(name.len()) != 0 && self.names.iter().any(|wanted| wanted.as_bytes() == name)
+    }
+}
+
+fn length_bit(length: usize) -> u64 {
+    1 << (length % 64)
 }
 
 struct Reading<'n> {
@@ -117,19 +139,23 @@ struct Reading<'n> {
     wanted: Vec<(Field, Cow<'static, str>, Tally)>,
     /// Block size and count out of the labels of the cache's description.
     from_info: [Tally; 2],
-    spoken: Vec<EngineKind>,
-    is_empty: bool,
 }
 
 impl<'n> Reading<'n> {
     fn new(names: &'n Names) -> Self {
         let names_of = |field| names.candidates(field).into_iter().map(move |name| (field, name, Tally::default()));
         let wanted = Field::ALL.into_iter().flat_map(names_of).collect();
-        Self { names, wanted, from_info: Default::default(), spoken: Vec::new(), is_empty: true }
+        Self { names, wanted, from_info: Default::default() }
+    }
+
+    fn looked_for(&self) -> LookedFor {
+        let info = self.names.vocabulary().cache_info.map(|info| Cow::Borrowed(info.name));
+        let names: Vec<_> = self.wanted.iter().map(|(_, name, _)| name.clone()).chain(info).collect();
+        let lengths = names.iter().fold(0, |lengths, name| lengths | length_bit(name.len()));
+        LookedFor { names, lengths }
     }
 
     fn take(&mut self, name: &str, labels: Labels<'_>, value: f64) {
-        self.is_empty = false;
         let vocabulary = self.names.vocabulary();
         for (_, _, tally) in self.wanted.iter_mut().filter(|(_, wanted, _)| wanted == name) {
             tally.add(vocabulary, labels, value);
@@ -142,14 +168,9 @@ impl<'n> Reading<'n> {
                 }
             }
         }
-        for kind in EngineKind::ALL {
-            if name.starts_with(kind::engine(kind).vocabulary.prefix) && !self.spoken.contains(&kind) {
-                self.spoken.push(kind);
-            }
-        }
     }
 
-    fn finish(self) -> Result<EngineStats, Box<ContractViolation>> {
+    fn finish(self, page: &[u8]) -> Result<EngineStats, Box<ContractViolation>> {
         let gaps: Vec<Gap> = Field::ALL.into_iter().filter_map(|field| self.gap(field)).collect();
         let stats = self.stats();
         if gaps.is_empty() {
@@ -157,9 +178,10 @@ impl<'n> Reading<'n> {
         }
         let is_blind = gaps.iter().any(|gap| gap.field != Field::KvUsage);
         let expected = self.names.kind();
-        let spoken = if self.spoken.contains(&expected) { None } else { self.spoken.first().copied() };
+        let (heard, is_empty) = survey(page);
+        let spoken = if heard.contains(&expected) { None } else { heard.first().copied() };
         let rest = (!is_blind).then_some(stats);
-        Err(Box::new(ContractViolation { expected, gaps, spoken, is_empty: self.is_empty, rest }))
+        Err(Box::new(ContractViolation { expected, gaps, spoken, is_empty, rest }))
     }
 
     /// Why a field that must be there is not.
@@ -200,8 +222,23 @@ impl<'n> Reading<'n> {
             generation_tokens: count(Field::GenerationTokens),
             prefix_hits: count(Field::PrefixHits),
             prefix_queries: count(Field::PrefixQueries),
+            requests_completed: count(Field::RequestsCompleted),
         }
     }
+}
+
+/// Whose metrics are on the page, in the order in which they begin, and whether there are none at all.
+fn survey(page: &[u8]) -> (Vec<EngineKind>, bool) {
+    let (mut heard, mut is_empty) = (Vec::new(), true);
+    for sample in Samples::new(page) {
+        is_empty = false;
+        for kind in EngineKind::ALL {
+            if sample.name.starts_with(kind::engine(kind).vocabulary.prefix) && !heard.contains(&kind) {
+                heard.push(kind);
+            }
+        }
+    }
+    (heard, is_empty)
 }
 
 /// The nearest count; what does not fit is the largest there is.

@@ -25,10 +25,11 @@ pub enum Field {
     BlockSize,
     BlockCount,
     KvCapacityTokens,
+    RequestsCompleted,
 }
 
 impl Field {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Running,
         Self::Waiting,
         Self::KvUsage,
@@ -39,6 +40,7 @@ impl Field {
         Self::BlockSize,
         Self::BlockCount,
         Self::KvCapacityTokens,
+        Self::RequestsCompleted,
     ];
 
     pub const fn name(self) -> &'static str {
@@ -53,6 +55,7 @@ impl Field {
             Self::BlockSize => "block_size",
             Self::BlockCount => "block_count",
             Self::KvCapacityTokens => "kv_capacity_tokens",
+            Self::RequestsCompleted => "requests_completed",
         }
     }
 
@@ -83,6 +86,8 @@ pub struct Vocabulary {
     pub block_size: &'static [&'static str],
     pub block_count: &'static [&'static str],
     pub kv_capacity_tokens: &'static [&'static str],
+    /// Requests that have ended, whatever ended them: each gave its place in the batch back.
+    pub requests_completed: &'static [&'static str],
     pub cache_info: Option<CacheInfo>,
     /// Labels that tell apart lines with the same number: of such lines the largest counts, once.
     pub copy_labels: &'static [&'static str],
@@ -118,6 +123,7 @@ impl Vocabulary {
             Field::BlockSize => self.block_size,
             Field::BlockCount => self.block_count,
             Field::KvCapacityTokens => self.kv_capacity_tokens,
+            Field::RequestsCompleted => self.requests_completed,
         }
     }
 }
@@ -134,7 +140,8 @@ pub struct Names {
 pub enum NameError {
     #[error(
         "metrics: `{0}` is no part of the contract: running, waiting, kv_usage, prompt_tokens, \
-         generation_tokens, prefix_hits, prefix_queries, block_size, block_count or kv_capacity_tokens"
+         generation_tokens, prefix_hits, prefix_queries, block_size, block_count, kv_capacity_tokens or \
+         requests_completed"
     )]
     UnknownField(String),
     #[error(

@@ -7,7 +7,7 @@
 
 use std::borrow::Cow;
 
-use memchr::{memchr, memchr2};
+use memchr::{memchr, memchr2, memchr3};
 
 /// Lines beyond this are skipped unread.
 pub const LINE_BYTES_MAX: usize = 64 << 10;
@@ -23,13 +23,13 @@ pub struct Sample<'a> {
 /// Walks a page's samples in their order.
 #[derive(Clone, Debug)]
 pub struct Samples<'a> {
-    rest: &'a [u8],
+    lines: Lines<'a>,
     skipped_lines: usize,
 }
 
 impl<'a> Samples<'a> {
     pub fn new(page: &'a [u8]) -> Self {
-        Self { rest: page, skipped_lines: 0 }
+        Self { lines: Lines { rest: page }, skipped_lines: 0 }
     }
 
     /// Lines passed so far that could not be read.
@@ -42,6 +42,41 @@ impl<'a> Iterator for Samples<'a> {
     type Item = Sample<'a>;
 
     fn next(&mut self) -> Option<Sample<'a>> {
+        loop {
+            match read_line(self.lines.next()?) {
+                Some(sample) => return Some(sample),
+                None => self.skipped_lines += 1,
+            }
+        }
+    }
+}
+
+/// The samples whose name is wanted, in their order: what `Samples` gives of them, without reading the other lines
+/// beyond their name. A page is mostly histograms that nobody here asks for.
+pub(crate) fn wanted<'a>(page: &'a [u8], is_wanted: impl Fn(&[u8]) -> bool) -> impl Iterator<Item = Sample<'a>> {
+    Lines { rest: page }.filter_map(move |line| {
+        let name = line.get(..name_len(line)?)?;
+        if name.is_empty() {
+            // The name, if there is one, stands inside the braces.
+            read_line(line).filter(|sample| is_wanted(sample.name.as_bytes()))
+        } else if is_wanted(name) {
+            read_line(line)
+        } else {
+            None
+        }
+    })
+}
+
+/// Lines that may be samples: neither blank nor a comment.
+#[derive(Clone, Debug)]
+struct Lines<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Iterator for Lines<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
         while !self.rest.is_empty() {
             let (line, rest) = match memchr(b'\n', self.rest).and_then(|at| self.rest.split_at_checked(at)) {
                 Some((line, rest)) => (line, rest.get(1..).unwrap_or_default()),
@@ -49,14 +84,8 @@ impl<'a> Iterator for Samples<'a> {
             };
             self.rest = rest;
             let line = line.trim_ascii();
-            if line.is_empty() || line.starts_with(b"#") {
-                continue;
-            }
-            let text =
-                Some(line).filter(|line| line.len() <= LINE_BYTES_MAX).and_then(|line| str::from_utf8(line).ok());
-            match text.and_then(read_line) {
-                Some(sample) => return Some(sample),
-                None => self.skipped_lines += 1,
+            if !line.is_empty() && !line.starts_with(b"#") {
+                return Some(line);
             }
         }
         None
@@ -117,9 +146,14 @@ impl<'a> Label<'a> {
     }
 }
 
-fn read_line(line: &str) -> Option<Sample<'_>> {
-    let name_len = line.find(|c: char| c == '{' || c.is_ascii_whitespace())?;
-    let (name, rest) = line.split_at(name_len);
+/// Where the name before a line's braces or blanks ends.
+fn name_len(line: &[u8]) -> Option<usize> {
+    memchr3(b'{', b' ', b'\t', line)
+}
+
+fn read_line(line: &[u8]) -> Option<Sample<'_>> {
+    let line = Some(line).filter(|line| line.len() <= LINE_BYTES_MAX).and_then(|line| str::from_utf8(line).ok())?;
+    let (name, rest) = line.split_at_checked(name_len(line.as_bytes())?)?;
     let rest = rest.trim_ascii_start();
     let (inside, quoted_name, rest) = match rest.strip_prefix('{') {
         Some(inside) => read_braces(inside)?,

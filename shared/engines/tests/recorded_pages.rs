@@ -31,6 +31,7 @@ const VLLM: EngineStats = EngineStats {
     generation_tokens: Some(3757),
     prefix_hits: Some(992),
     prefix_queries: Some(8846),
+    requests_completed: Some(62),
 };
 
 const LLAMA_CPP: EngineStats = EngineStats {
@@ -44,6 +45,7 @@ const LLAMA_CPP: EngineStats = EngineStats {
     generation_tokens: Some(2501),
     prefix_hits: Some(1234),
     prefix_queries: None,
+    requests_completed: None,
 };
 
 #[test]
@@ -61,6 +63,7 @@ fn vllm_with_four_running_and_four_waiting() {
         generation_tokens: Some(547),
         prefix_hits: Some(224),
         prefix_queries: Some(7119),
+        requests_completed: Some(14),
         ..VLLM
     };
     check(EngineKind::Vllm, fixture!("vllm-0.32.0/metrics-busy.txt"), busy);

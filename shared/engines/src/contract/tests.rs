@@ -112,8 +112,18 @@ fn sglangs_copies_count_once_and_its_parts_not_beside_their_whole() {
         generation_tokens: None,
         prefix_hits: Some(40),
         prefix_queries: Some(150),
+        requests_completed: None,
     };
     assert_eq!(stats(EngineKind::Sglang, page), expected);
+}
+
+#[test]
+fn requests_that_ended_are_summed_over_their_reasons() {
+    let page = format!(
+        "{VLLM}vllm:kv_cache_usage_perc 0\nvllm:request_success_total{{finished_reason=\"stop\"}} 3\n\
+         vllm:request_success_total{{finished_reason=\"abort\"}} 4\n"
+    );
+    assert_eq!(stats(EngineKind::Vllm, &page).requests_completed, Some(7));
 }
 
 #[test]

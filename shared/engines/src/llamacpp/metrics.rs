@@ -3,7 +3,7 @@
 use crate::names::Vocabulary;
 
 /// Source: llama.cpp 0.10434.0, recorded. It publishes no KV usage: its slots are fixed, so its queue says when it is
-/// full.
+/// full. Nor does it count requests.
 ///
 /// `prompt_tokens_total` leaves out the tokens taken from the cache, which are counted as hits: those looked up are the
 /// sum of the two and have no metric of their own.
@@ -19,6 +19,7 @@ pub(crate) const VOCABULARY: Vocabulary = Vocabulary {
     block_size: &[],
     block_count: &[],
     kv_capacity_tokens: &[],
+    requests_completed: &[],
     cache_info: None,
     copy_labels: &[],
     part_labels: &[],

@@ -147,6 +147,18 @@ proptest! {
         prop_assert!(found.len() + skipped <= page.split('\n').count());
     }
 
+    /// Looking at names first finds what reading every line finds.
+    #[test]
+    fn wanted_samples_are_those_of_the_whole_page(page in "[a-b{}\",=\\\\n#. \\t\\x0c1\\n+eé]{0,120}", name in "[ab.]{1,2}") {
+        let is_wanted = |found: &[u8]| found == name.as_bytes();
+        let show = |sample: Sample<'_>| format!("{sample:?}");
+        let all: Vec<String> =
+            Samples::new(page.as_bytes()).filter(|sample| is_wanted(sample.name.as_bytes())).map(show).collect();
+        prop_assert_eq!(wanted(page.as_bytes(), is_wanted).map(show).collect::<Vec<_>>(), all);
+        let any: Vec<String> = Samples::new(page.as_bytes()).map(show).collect();
+        prop_assert_eq!(wanted(page.as_bytes(), |_| true).map(show).collect::<Vec<_>>(), any);
+    }
+
     #[test]
     fn what_is_written_is_read_back(
         name in "[a-zA-Z_:][a-zA-Z0-9_:]{0,12}",

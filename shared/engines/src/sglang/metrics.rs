@@ -19,6 +19,7 @@ pub(crate) const VOCABULARY: Vocabulary = Vocabulary {
     block_size: &["sglang:page_size"],
     block_count: &["sglang:num_pages"],
     kv_capacity_tokens: &["sglang:max_total_num_tokens"],
+    requests_completed: &["sglang:num_requests_total"],
     cache_info: Some(CacheInfo {
         name: "sglang:cache_config_info",
         block_size_label: "page_size",

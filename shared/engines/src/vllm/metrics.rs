@@ -4,6 +4,8 @@ use crate::names::{CacheInfo, Vocabulary};
 
 /// Source: vLLM 0.32.0, recorded. `gpu_` was in the names of the cache metrics up to the 0.9 releases.
 ///
+/// `request_success_total` has a line for each reason to end, `abort` among them.
+///
 /// Data-parallel engines each have a line of their own, told apart by `engine`; nothing is published twice.
 pub(crate) const VOCABULARY: Vocabulary = Vocabulary {
     prefix: "vllm:",
@@ -17,6 +19,7 @@ pub(crate) const VOCABULARY: Vocabulary = Vocabulary {
     block_size: &[],
     block_count: &[],
     kv_capacity_tokens: &[],
+    requests_completed: &["vllm:request_success_total"],
     cache_info: Some(CacheInfo {
         name: "vllm:cache_config_info",
         block_size_label: "block_size",
