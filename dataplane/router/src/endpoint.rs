@@ -21,6 +21,18 @@ pub struct Sample {
     pub at: Mono,
 }
 
+/// How an endpoint's metrics stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum MetricsState {
+    /// Nobody reads them, or nobody has yet.
+    #[default]
+    Unread,
+    /// The newest attempt to read them gave a sample.
+    Fresh,
+    /// The newest attempt did not: the sample that is there is an older one.
+    Stale,
+}
+
 /// Whether an endpoint's breaker lets requests through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum BreakerState {
@@ -55,8 +67,12 @@ pub struct EndpointCells {
     drain_rate: AtomicU32,
     /// Nanoseconds; 0 is never.
     sampled_at: AtomicU64,
+    /// Side runtime: a [`MetricsState`].
+    metrics: AtomicU32,
     /// Side runtime: requests it runs at once, configured or learned; 0 is not known.
     batch_capacity: AtomicU32,
+    /// Side runtime: tokens its KV cache holds, configured or published; 0 is not known.
+    kv_capacity_tokens: AtomicU64,
     /// The core that owns the endpoint: a [`BreakerState`].
     breaker: AtomicU32,
     /// The core that owns the endpoint, nanoseconds: no requests before.
@@ -74,7 +90,9 @@ impl Default for EndpointCells {
             kv_usage: AtomicU32::new(UNKNOWN),
             drain_rate: AtomicU32::new(UNKNOWN),
             sampled_at: AtomicU64::new(0),
+            metrics: AtomicU32::new(0),
             batch_capacity: AtomicU32::new(0),
+            kv_capacity_tokens: AtomicU64::new(0),
             breaker: AtomicU32::new(0),
             out_until: AtomicU64::new(0),
         }
@@ -86,13 +104,13 @@ impl EndpointCells {
     pub(crate) fn clear(&self) {
         self.ready.store(false, Ordering::Release);
         self.draining.store(false, Ordering::Release);
-        for cell in [&self.running, &self.waiting, &self.batch_capacity, &self.breaker] {
+        for cell in [&self.running, &self.waiting, &self.metrics, &self.batch_capacity, &self.breaker] {
             cell.store(0, Ordering::Relaxed);
         }
         for cell in [&self.kv_usage, &self.drain_rate] {
             cell.store(UNKNOWN, Ordering::Relaxed);
         }
-        for cell in [&self.ready_since, &self.sampled_at, &self.out_until] {
+        for cell in [&self.ready_since, &self.sampled_at, &self.kv_capacity_tokens, &self.out_until] {
             cell.store(0, Ordering::Release);
         }
     }
@@ -158,6 +176,36 @@ impl EndpointCells {
         self.sampled_at.store(sample.at.0.max(1), Ordering::Release);
     }
 
+    /// How the endpoint's metrics stand. A sample that is stale may still be young enough to be of use:
+    /// [`EndpointCells::fresh_sample`] tells.
+    pub fn metrics(&self) -> MetricsState {
+        match self.metrics.load(Ordering::Acquire) {
+            1 => MetricsState::Fresh,
+            2 => MetricsState::Stale,
+            _ => MetricsState::Unread,
+        }
+    }
+
+    /// Says how the endpoint's metrics stand. Owner: the side runtime.
+    pub fn set_metrics(&self, state: MetricsState) {
+        let word = match state {
+            MetricsState::Unread => 0,
+            MetricsState::Fresh => 1,
+            MetricsState::Stale => 2,
+        };
+        self.metrics.store(word, Ordering::Release);
+    }
+
+    /// Tokens the engine's KV cache holds, where that is configured or published.
+    pub fn kv_capacity_tokens(&self) -> Option<u64> {
+        Some(self.kv_capacity_tokens.load(Ordering::Relaxed)).filter(|&tokens| tokens > 0)
+    }
+
+    /// Says how many tokens the engine's KV cache holds. Owner: the side runtime.
+    pub fn set_kv_capacity_tokens(&self, tokens: u64) {
+        self.kv_capacity_tokens.store(tokens, Ordering::Relaxed);
+    }
+
     /// Requests the engine runs at once, where that is configured or was learned.
     pub fn batch_capacity(&self) -> Option<u32> {
         Some(self.batch_capacity.load(Ordering::Relaxed)).filter(|&capacity| capacity > 0)
@@ -220,10 +268,14 @@ mod tests {
         cells.set_ready_since(Mono(3));
         cells.set_sample(&SAMPLE);
         cells.set_batch_capacity(8);
+        cells.set_kv_capacity_tokens(9);
+        cells.set_metrics(MetricsState::Fresh);
+        assert_eq!((cells.kv_capacity_tokens(), cells.metrics()), (Some(9), MetricsState::Fresh));
         cells.set_breaker(BreakerState::HalfOpen, Mono(9));
         cells.clear();
         assert!(!cells.is_ready() && !cells.is_draining());
         assert_eq!((cells.ready_since(), cells.sample(), cells.batch_capacity()), (None, None, None));
+        assert_eq!((cells.kv_capacity_tokens(), cells.metrics()), (None, MetricsState::Unread));
         assert_eq!((cells.breaker(), cells.out_until()), (BreakerState::Closed, Mono(0)));
     }
 }
