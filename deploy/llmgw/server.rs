@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use llmgw_config::{CoreCount, ServerConfig};
-use llmgw_gateway::{CoreSetup, GatewaySettings, Timeouts};
-use llmgw_http::limits::ServerLimits;
+use llmgw_gateway::CoreSetup;
 use llmgw_obs::log::{self, Format, Log};
 use llmgw_router::Board;
 use llmgw_router::access::{AccessLog, AccessRing, RING_CAPACITY};
@@ -21,6 +20,7 @@ use llmgw_router::readiness::Readiness;
 use llmgw_runtime::driver::{self, Driver, DriverChoice};
 use llmgw_runtime::mailbox::{LANE_CAPACITY, Latest, Mesh};
 use llmgw_runtime::{cores, listener, memory, plan};
+use llmgw_side::settings::settings;
 use llmgw_side::{Side, SideSetup};
 use llmgw_types::CoreId;
 
@@ -173,7 +173,7 @@ impl Server {
         })
         .map_err(io::Error::other)?;
 
-        let settings = Arc::new(settings(&config, access_log));
+        let settings = Arc::new(settings(&config));
         let setups = sockets.into_iter().enumerate().map(|(number, listeners)| {
             let id = CoreId(u32::try_from(number).unwrap_or(u32::MAX));
             CoreSetup {
@@ -186,6 +186,7 @@ impl Server {
                 access: access[number].clone(),
                 readiness: readiness.clone(),
                 settings: settings.clone(),
+                access_log,
             }
         });
         let cores = cores::spawn_cores(&plan.cores, driver, setups, llmgw_gateway::run)?;
@@ -316,28 +317,5 @@ fn count(count: CoreCount) -> plan::Count {
     match count {
         CoreCount::Auto => plan::Count::Auto,
         CoreCount::Exactly(count) => plan::Count::Exactly(usize::from(count)),
-    }
-}
-
-fn settings(config: &ServerConfig, access_log: AccessLog) -> GatewaySettings {
-    let (limits, timeouts) = (&config.router.limits, &config.router.timeouts);
-    GatewaySettings {
-        limits: ServerLimits {
-            header_bytes: usize::try_from(limits.header_bytes).unwrap_or(usize::MAX),
-            headers: limits.header_count.into(),
-            body_bytes: limits.body_bytes,
-            client_header: timeouts.client_header,
-            client_body: timeouts.client_body,
-            client_idle: timeouts.client_idle,
-        },
-        timeouts: Timeouts {
-            connect: timeouts.connect,
-            first_token: timeouts.first_token,
-            between_events: timeouts.between_events,
-            total: timeouts.total,
-            drain: timeouts.drain,
-        },
-        inject_usage: config.router.inject_usage,
-        access_log,
     }
 }

@@ -22,12 +22,15 @@ use crate::serve::serve;
 
 /// Serves a connection to its end.
 pub(crate) async fn run(core: Rc<Core>, io: Tcp) {
+    let mut core = core.current();
     let _open = Open::new(&core);
     let mut conn = ServerConn::new(io, core.limits.clone());
     let mut head = RequestHead::default();
     loop {
         match conn.reader.next(&mut head).await {
             Ok(Next::Request) => {
+                core = core.current();
+                conn.reader.keep_to(&core.limits);
                 // Only an answer can say that its connection ends: to close without one would lose a request on its
                 // way.
                 if core.is_closing.get() {

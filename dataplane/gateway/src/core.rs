@@ -1,6 +1,7 @@
 //! A core's own state: what all its connections share. Single-threaded; nothing in it is seen by another core.
 
 use std::cell::{Cell, RefCell};
+use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -13,29 +14,46 @@ use llmgw_router::access::{AccessLog, AccessRecord, AccessRing};
 use llmgw_router::metrics::CoreCells;
 use llmgw_router::readiness::Readiness;
 use llmgw_router::scheduler::run::Scheduler;
+use llmgw_router::settings::Settings;
 use llmgw_router::{Board, Dispatcher};
 use llmgw_runtime::tcp::Tcp;
 use llmgw_types::{BoardSlot, CoreId, RequestId};
 
-use crate::setup::{CoreSetup, GatewaySettings};
+use crate::setup::CoreSetup;
 use crate::snapshot::Tables;
 
 /// Endpoints remembered as refusing `stream_options`; more are asked each time.
 const REFUSING_MAX: usize = 1024;
 
-/// What a core's connections share.
+/// A core as a request sees it: what is shared, and the settings the request began with.
 pub(crate) struct Core {
+    shared: Rc<Shared>,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) limits: Rc<ServerLimits>,
+}
+
+impl Deref for Core {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.shared
+    }
+}
+
+/// What a core's connections share.
+pub(crate) struct Shared {
     pub(crate) id: CoreId,
     pub(crate) board: Arc<Board>,
     pub(crate) cells: Arc<CoreCells>,
     pub(crate) readiness: Arc<Readiness>,
-    pub(crate) settings: Arc<GatewaySettings>,
-    pub(crate) limits: Rc<ServerLimits>,
     pub(crate) pool: Pool<Tcp>,
     pub(crate) connector: TcpConnector,
     pub(crate) dispatcher: RefCell<Dispatcher>,
     tables: RefCell<Option<Rc<Tables>>>,
+    /// The newest settings.
+    newest: RefCell<Arc<Settings>>,
     access: Arc<AccessRing>,
+    access_log: AccessLog,
     chance: RefCell<Chance>,
     /// Endpoints that answered 400 to an option we added; asked without it from then on.
     refusing_usage: RefCell<Vec<BoardSlot>>,
@@ -48,25 +66,43 @@ pub(crate) struct Core {
 impl Core {
     pub(crate) fn new(setup: &CoreSetup) -> Rc<Self> {
         let scheduler = Scheduler::new(Chance::from_system());
-        Rc::new(Self {
+        let shared = Shared {
             id: setup.id,
             board: setup.board.clone(),
             cells: setup.cells.clone(),
             readiness: setup.readiness.clone(),
-            settings: setup.settings.clone(),
-            limits: Rc::new(setup.settings.limits.clone()),
             pool: Pool::default(),
             connector: TcpConnector,
             dispatcher: RefCell::new(Dispatcher::new(setup.board.clone(), setup.id, scheduler)),
             tables: RefCell::new(None),
+            newest: RefCell::new(setup.settings.clone()),
             access: setup.access.clone(),
+            access_log: setup.access_log,
             chance: RefCell::new(Chance::from_system()),
             refusing_usage: RefCell::new(Vec::new()),
             is_closing: Cell::new(false),
             connection_count: Cell::new(0),
-        })
+        };
+        Rc::new(Self::with(Rc::new(shared), setup.settings.clone()))
     }
 
+    fn with(shared: Rc<Shared>, settings: Arc<Settings>) -> Self {
+        let limits = Rc::new(server_limits(&settings));
+        Self { shared, settings, limits }
+    }
+
+    /// This core with the newest settings: itself, unless they changed. Cost: two loads, no allocation then.
+    pub(crate) fn current(self: Rc<Self>) -> Rc<Self> {
+        // Compared before it is cloned: the count is shared by all cores.
+        if Arc::ptr_eq(&self.newest.borrow(), &self.settings) {
+            return self;
+        }
+        let newest = self.newest.borrow().clone();
+        Rc::new(Self::with(self.shared.clone(), newest))
+    }
+}
+
+impl Shared {
     /// The tables requests begin with from now on; none before the first publication.
     pub(crate) fn tables(&self) -> Option<Rc<Tables>> {
         self.tables.borrow().clone()
@@ -75,6 +111,7 @@ impl Core {
     /// Takes a newer publication.
     pub(crate) fn swap(&self, tables: Rc<Tables>) {
         let generation = tables.routes().generation.to_native();
+        *self.newest.borrow_mut() = tables.settings();
         *self.tables.borrow_mut() = Some(tables);
         // Endpoints may have changed behind their slots; they are asked again.
         self.refusing_usage.borrow_mut().clear();
@@ -101,7 +138,7 @@ impl Core {
 
     /// Hands a record to the log, when it is one to be written. Loss: counted.
     pub(crate) fn record(&self, record: AccessRecord, is_failure: bool) {
-        let is_written = is_failure || self.settings.access_log == AccessLog::All;
+        let is_written = is_failure || self.access_log == AccessLog::All;
         if is_written && self.access.push(record).is_err() {
             self.cells.access_lines_lost.increment();
         }
@@ -117,5 +154,17 @@ impl Core {
         set(&self.cells.upstream_reused, &counts.reused);
         set(&self.cells.upstream_stale, &counts.stale);
         set(&self.cells.upstream_retried, &counts.silent_retries);
+    }
+}
+
+fn server_limits(settings: &Settings) -> ServerLimits {
+    let Settings { limits, timeouts, .. } = settings;
+    ServerLimits {
+        header_bytes: limits.header_bytes,
+        headers: limits.headers,
+        body_bytes: limits.body_bytes,
+        client_header: timeouts.client_header,
+        client_body: timeouts.client_body,
+        client_idle: timeouts.client_idle,
     }
 }

@@ -85,6 +85,7 @@ async fn keep_house(core: Rc<Core>) {
 
 /// Waits for the last request, within the time for it.
 async fn drain(core: &Rc<Core>) {
+    let core = core.clone().current();
     let deadline = Mono::now() + core.settings.timeouts.drain;
     while core.cells.in_flight.value() > 0 && Mono::now() < deadline {
         timer::sleep(DRAIN_LOOK).await;

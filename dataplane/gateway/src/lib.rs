@@ -26,4 +26,4 @@ mod snapshot;
 mod whole;
 
 pub use core_main::run;
-pub use setup::{CoreSetup, GatewaySettings, Timeouts};
+pub use setup::CoreSetup;

@@ -1,6 +1,10 @@
 //! What is published to the cores: the route table and what belongs to it.
 
+use std::sync::Arc;
+
 use llmgw_types::Snapshot;
+
+use crate::settings::Settings;
 
 /// One publication. The newest replaces the others whole; each core takes it between two turns.
 ///
@@ -8,4 +12,6 @@ use llmgw_types::Snapshot;
 pub struct Feed {
     /// The route table.
     pub snapshot: Snapshot,
+    /// What requests are held to; the same value as before where nothing of it changed.
+    pub settings: Arc<Settings>,
 }

@@ -16,6 +16,7 @@ pub mod message;
 pub mod metrics;
 pub mod readiness;
 pub mod scheduler;
+pub mod settings;
 
 pub use board::Board;
 pub use dispatcher::{Dispatcher, Grant, NoEndpoint, Place};

@@ -11,6 +11,7 @@
 pub mod run;
 
 mod publish;
+pub mod settings;
 pub mod table;
 
 mod probe;

@@ -10,12 +10,14 @@ use llmgw_config::ServerConfig;
 use llmgw_router::board::Board;
 use llmgw_router::feed::Feed;
 use llmgw_router::message::CoreMessage;
+use llmgw_router::settings::Settings;
 use llmgw_runtime::mailbox::{Latest, Post};
 use llmgw_types::snapshot::SnapshotError;
 use llmgw_types::{BoardSlot, CoreId, Snapshot};
 use tokio::sync::watch;
 
 use crate::run::Stage;
+use crate::settings::settings;
 use crate::table::{self, Addrs, BoardFull, Book, View};
 
 /// How soon a full lane is tried again.
@@ -35,6 +37,7 @@ pub enum PublishError {
 /// The only writer of feeds and the only sender of the side runtime.
 pub(crate) struct Publisher {
     config: Arc<ServerConfig>,
+    settings: Arc<Settings>,
     board: Arc<Board>,
     feeds: Vec<Arc<Latest<Feed>>>,
     post: Post<CoreMessage>,
@@ -53,7 +56,8 @@ impl Publisher {
         created: u64,
     ) -> Self {
         let book = Book::new(&board, created);
-        Self { config, board, feeds, post, book, view: watch::Sender::default(), told: Stage::Serving }
+        let settings = Arc::new(settings(&config));
+        Self { config, settings, board, feeds, post, book, view: watch::Sender::default(), told: Stage::Serving }
     }
 
     /// The names of the newest table.
@@ -71,7 +75,7 @@ impl Publisher {
     /// Errors: there is no table; the cores keep the one they have.
     pub(crate) fn publish(&mut self, addrs: &Addrs) -> Result<(), PublishError> {
         let table = table::table(&self.config, addrs, &mut self.book, &self.board)?;
-        let feed = Arc::new(Feed { snapshot: Snapshot::of(&table)? });
+        let feed = Arc::new(Feed { snapshot: Snapshot::of(&table)?, settings: self.settings.clone() });
         // Names first: a core's record may be read before this thread comes back here.
         self.view.send_replace(Arc::new(View::of(&table, &self.book)));
         self.feeds.iter().for_each(|latest| latest.put(feed.clone()));

@@ -43,6 +43,13 @@ impl<I: Io> RequestReader<I> {
         Self { ahead: ReadAhead::new(io), limits, turn, scan: HeadScan::default(), leading_lines: 0 }
     }
 
+    /// Holds the client to these bounds from here on: the body in hand to their times, the next request to all of them.
+    pub fn keep_to(&mut self, limits: &Rc<ServerLimits>) {
+        if !Rc::ptr_eq(&self.limits, limits) {
+            self.limits = limits.clone();
+        }
+    }
+
     /// Waits for the next request head.
     ///
     /// Ends the connection when the last answer asked for it; when the body before was not read, bytes still coming are
