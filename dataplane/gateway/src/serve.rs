@@ -9,6 +9,7 @@ use llmgw_http::head::{RequestHead, ResponseHead};
 use llmgw_http::server::ServerConn;
 use llmgw_kit::clock::Mono;
 use llmgw_openai::tap::Withhold;
+use llmgw_router::Wanted;
 use llmgw_runtime::tcp::Tcp;
 use llmgw_runtime::timer::timeout;
 use llmgw_runtime::{Either, race};
@@ -69,7 +70,7 @@ async fn infer(
     let grant = core
         .dispatcher
         .borrow_mut()
-        .dispatch(table, &tables.profiles, model, &[], tokens)
+        .dispatch(tables.map(), &Wanted { model, tokens, now: received, ..Wanted::default() }, None)
         .map_err(|_| no_endpoint(core, table, model))?;
     let served = served(table, model, &grant);
     let metric_row = table.pools.get(grant.pool.idx()).map_or(0, |pool| pool.metric_row.to_native());

@@ -3,8 +3,10 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use llmgw_router::Map;
 use llmgw_router::feed::Feed;
 use llmgw_router::scheduler::profile::RoutingProfile;
+use llmgw_router::session::Ring;
 use llmgw_router::settings::Settings;
 use llmgw_types::snapshot::ArchivedRouteTable;
 
@@ -12,18 +14,27 @@ use llmgw_types::snapshot::ArchivedRouteTable;
 pub(crate) struct Tables {
     feed: Arc<Feed>,
     /// Routing profiles, by row.
-    pub(crate) profiles: Vec<RoutingProfile>,
+    profiles: Vec<RoutingProfile>,
+    /// Pools' rings, by row.
+    rings: Vec<Ring>,
 }
 
 impl Tables {
     pub(crate) fn of(feed: Arc<Feed>) -> Rc<Self> {
-        let profiles = feed.snapshot.table().profiles.iter().map(RoutingProfile::of).collect();
-        Rc::new(Self { feed, profiles })
+        let table = feed.snapshot.table();
+        let profiles = table.profiles.iter().map(RoutingProfile::of).collect();
+        let rings = Ring::all(table);
+        Rc::new(Self { feed, profiles, rings })
     }
 
     /// What requests are held to that begin with these tables.
     pub(crate) fn settings(&self) -> Arc<Settings> {
         self.feed.settings.clone()
+    }
+
+    /// What the dispatcher decides on.
+    pub(crate) fn map(&self) -> Map<'_> {
+        Map { table: self.routes(), rings: &self.rings, profiles: &self.profiles }
     }
 
     /// The route table. Cost: about a nanosecond.

@@ -67,6 +67,11 @@ impl Board {
         self.cores.iter().map(|row| row.requests[slot.idx()].load(Ordering::Acquire)).sum()
     }
 
+    /// Requests that one core has in flight to an endpoint.
+    pub fn in_flight_of(&self, core: CoreId, slot: BoardSlot) -> i64 {
+        self.cores[core.idx()].requests[slot.idx()].load(Ordering::Acquire)
+    }
+
     /// Prompt tokens in flight to an endpoint, over all cores. Cost: one cache line a core.
     pub fn tokens_in_flight(&self, slot: BoardSlot) -> i64 {
         self.cores.iter().map(|row| row.tokens[slot.idx()].load(Ordering::Acquire)).sum()

@@ -5,14 +5,18 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
-use llmgw_types::snapshot::ArchivedRouteTable;
+use llmgw_kit::clock::Mono;
+use llmgw_types::snapshot::{ArchivedModelRoute, ArchivedRouteTable};
 use llmgw_types::{BoardSlot, CoreId, EndpointIdx, PoolIdx};
 
 use crate::board::Board;
 use crate::scheduler::Context;
+use crate::scheduler::explain::Explanation;
 use crate::scheduler::profile::RoutingProfile;
-use crate::scheduler::run::Scheduler;
+use crate::scheduler::run::{InPool, Scheduler, Session, Tally};
+use crate::session::Ring;
 
 /// A core's share of the load board.
 pub struct CoreBoard {
@@ -51,6 +55,36 @@ pub struct Grant {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoEndpoint;
 
+/// What a core decides on: a publication as that core works with it.
+#[derive(Clone, Copy)]
+pub struct Map<'a> {
+    /// The table.
+    pub table: &'a ArchivedRouteTable,
+    /// Its pools' rings, by row.
+    pub rings: &'a [Ring],
+    /// Its routing profiles, by row.
+    pub profiles: &'a [RoutingProfile],
+}
+
+/// What a request wants.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wanted<'a> {
+    /// Row of its model.
+    pub model: u32,
+    /// Row of the routing profile it asked for; else its model's.
+    pub profile: Option<u32>,
+    /// Endpoints it was tried at; it goes to none of them again.
+    pub excluded: &'a [BoardSlot],
+    /// The endpoint it is for; any other only when that one is gone or out.
+    pub pinned: Option<BoardSlot>,
+    /// Hash of its session's key, see [`crate::session::key_hash`].
+    pub session: Option<u64>,
+    /// What its prompt is estimated to cost.
+    pub tokens: u32,
+    /// When this is.
+    pub now: Mono,
+}
+
 /// Decides for one core.
 pub struct Dispatcher {
     share: Rc<CoreBoard>,
@@ -63,31 +97,77 @@ impl Dispatcher {
         Self { share: Rc::new(CoreBoard { board, core }), scheduler }
     }
 
-    /// Finds a place for a request to row `model` of the table, in the first of its pools (by priority) with an
-    /// eligible endpoint, and counts it there before it returns.
-    ///
-    /// `excluded` are endpoints it was tried at; `tokens` is what its prompt is estimated to cost.
+    /// Finds a place for a request in the first of its model's pools (by priority) with an eligible endpoint, and counts
+    /// it there before it returns. Fills in `explanation` where one is wanted.
     ///
     /// Errors: no pool has an eligible endpoint.
     pub fn dispatch(
         &mut self,
-        table: &ArchivedRouteTable,
-        profiles: &[RoutingProfile],
-        model: u32,
-        excluded: &[BoardSlot],
-        tokens: u32,
+        map: Map<'_>,
+        wanted: &Wanted<'_>,
+        mut explanation: Option<&mut Explanation>,
     ) -> Result<Grant, NoEndpoint> {
-        let route = table.models.get(model as usize).ok_or(NoEndpoint)?;
-        let profile = profiles.get(route.profile.to_native() as usize).ok_or(NoEndpoint)?;
-        let ctx = Context { board: &self.share.board, excluded };
-        for pool_row in route.pools.iter() {
-            let pool_row = pool_row.to_native();
-            let Some(pool) = table.pools.get(pool_row as usize) else { continue };
-            if let Some(chosen) = self.scheduler.pick(table, pool, profile, &ctx) {
-                self.share.board.raise(self.share.core, chosen.slot, tokens);
-                let place = Place { share: self.share.clone(), slot: chosen.slot, tokens };
+        let route = map.table.models.get(wanted.model as usize).ok_or(NoEndpoint)?;
+        if wanted.pinned.is_some() {
+            let grant = self.try_pools(map, route, wanted, explanation.as_deref_mut());
+            if grant.is_ok() {
+                return grant;
+            }
+        }
+        self.try_pools(map, route, &Wanted { pinned: None, ..*wanted }, explanation)
+    }
+
+    /// What decisions went through since this was asked last.
+    pub fn take_tally(&mut self) -> Tally {
+        self.scheduler.take_tally()
+    }
+
+    fn try_pools(
+        &mut self,
+        map: Map<'_>,
+        route: &ArchivedModelRoute,
+        wanted: &Wanted<'_>,
+        mut explanation: Option<&mut Explanation>,
+    ) -> Result<Grant, NoEndpoint> {
+        let profile = wanted.profile.unwrap_or_else(|| route.profile.to_native());
+        let profile = map.profiles.get(profile as usize).ok_or(NoEndpoint)?;
+        let placement = &route.placement;
+        let pools = || {
+            route.pools.iter().filter_map(|row| {
+                let row = row.to_native();
+                Some((row, map.table.pools.get(row as usize)?))
+            })
+        };
+        let highest = pools().next().map_or(1, |(_, pool)| pool.priority.to_native().max(1));
+        for (row, pool) in pools() {
+            let ctx = Context {
+                board: &self.share.board,
+                core: self.share.core,
+                now: wanted.now,
+                stale_after: Duration::from_millis(map.table.stale_after_ms.to_native().into()),
+                target_waiting: placement.target_waiting.to_native(),
+                kv_ceiling: placement.kv_ceiling.to_native(),
+                pool_priority: pool.priority.to_native() as f32 / highest as f32,
+                excluded: wanted.excluded,
+                pinned: wanted.pinned,
+                session: None,
+            };
+            let session = match (wanted.session, placement.session.as_ref(), map.rings.get(row as usize)) {
+                (Some(key), Some(spec), Some(ring)) => {
+                    Some(Session { key, ring, load_factor: spec.load_factor.to_native() })
+                }
+                _ => None,
+            };
+            let mut look = explanation.as_deref_mut().and_then(Explanation::next);
+            if let Some(look) = look.as_deref_mut() {
+                look.pool = row;
+            }
+            let within = InPool { table: map.table, pool, profile, session };
+            if let Some(chosen) = self.scheduler.pick(within, &ctx, look) {
+                self.share.board.raise(self.share.core, chosen.slot, wanted.tokens);
+                let place = Place { share: self.share.clone(), slot: chosen.slot, tokens: wanted.tokens };
                 return Ok(Grant {
-                    pool: PoolIdx(pool_row),
+                    pool: PoolIdx(row),
                     endpoint: chosen.endpoint,
                     member: chosen.member,
                     slot: chosen.slot,
@@ -102,7 +182,7 @@ impl Dispatcher {
 #[cfg(test)]
 mod tests {
     use llmgw_kit::chance::Chance;
-    use llmgw_types::snapshot::{Endpoint, Member, ModelName, ModelRoute, Pool, ProfileSpec};
+    use llmgw_types::snapshot::{Endpoint, Member, ModelName, ModelRoute, Placement, Pool, ProfileSpec};
     use llmgw_types::{EngineKind, RouteTable, Snapshot};
 
     use super::*;
@@ -151,9 +231,11 @@ mod tests {
                 created: 0,
                 pools: (0..u32::try_from(pools.len()).unwrap()).collect(),
                 profile: 0,
+                placement: Placement::default(),
             }],
             names: vec![ModelName { name: "m".into(), model: 0 }],
-            profiles: vec![ProfileSpec { name: "p".into(), scorers: vec![], picker: picker.into() }],
+            profiles: vec![ProfileSpec { name: "p".into(), scorers: vec![], picker: picker.into(), temperature: 0.0 }],
+            ..RouteTable::default()
         };
         let snapshot = Snapshot::of(&table).unwrap();
         let board = Arc::new(Board::new(1, count as usize));
@@ -166,7 +248,12 @@ mod tests {
     impl World {
         fn dispatch(&mut self, excluded: &[u32]) -> Result<Grant, NoEndpoint> {
             let excluded: Vec<BoardSlot> = excluded.iter().copied().map(BoardSlot).collect();
-            self.dispatcher.dispatch(self.snapshot.table(), &self.profiles, 0, &excluded, 100)
+            self.dispatch_as(&Wanted { excluded: &excluded, tokens: 100, ..Wanted::default() })
+        }
+
+        fn dispatch_as(&mut self, wanted: &Wanted<'_>) -> Result<Grant, NoEndpoint> {
+            let map = Map { table: self.snapshot.table(), rings: &[], profiles: &self.profiles };
+            self.dispatcher.dispatch(map, wanted, None)
         }
 
         fn loads(&self) -> Vec<i64> {
@@ -223,7 +310,7 @@ mod tests {
     #[test]
     fn a_heavier_endpoint_takes_its_share_and_long_prompts_count_for_more() {
         let mut world = world(&[2], "max-score");
-        let heavy = world.dispatcher.dispatch(world.snapshot.table(), &world.profiles, 0, &[], 100_000).unwrap();
+        let heavy = world.dispatch_as(&Wanted { tokens: 100_000, ..Wanted::default() }).unwrap();
         let small: Vec<Grant> = (0..50).map(|_| world.dispatch(&[]).unwrap()).collect();
         assert!(small.iter().all(|grant| grant.slot != heavy.slot));
     }

@@ -2,7 +2,8 @@
 //! same code runs on a core, in a test and in a simulator.
 //!
 //! Reading order: [`dispatcher`] (pick and count in one step), [`board`] (who writes which cell), [`scheduler`]
-//! (filter, score, pick), [`feed`] and [`message`] (what cores are told), [`metrics`].
+//! (filter, score, pick), [`session`] (whose engine a session belongs to), [`feed`] and [`message`] (what cores are
+//! told), [`metrics`].
 //!
 //! Invariants: a request that was counted up is counted down exactly once, whatever ends it; nothing is sent to an
 //! endpoint that a filter dropped; a decision allocates nothing.
@@ -16,7 +17,8 @@ pub mod message;
 pub mod metrics;
 pub mod readiness;
 pub mod scheduler;
+pub mod session;
 pub mod settings;
 
 pub use board::Board;
-pub use dispatcher::{Dispatcher, Grant, NoEndpoint, Place};
+pub use dispatcher::{Dispatcher, Grant, Map, NoEndpoint, Place, Wanted};

@@ -8,17 +8,20 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use llmgw_config::url::{EngineUrl, Scheme};
-use llmgw_config::{EndpointConfig, RoutingProfileConfig, ScoreConfig, ServerConfig};
+use llmgw_config::{EndpointConfig, PlacementConfig, RoutingProfileConfig, ScoreConfig, ServerConfig};
 use llmgw_engines::kind::engine;
 use llmgw_obs::rows::{RowIdx, RowNames};
 use llmgw_router::board::{Board, SlotBook};
 use llmgw_router::metrics::POOL_ROWS_MAX;
 use llmgw_router::scheduler::registry;
-use llmgw_types::snapshot::{Endpoint, Member, ModelName, ModelRoute, ProfileSpec};
+use llmgw_types::snapshot::{Endpoint, Member, ModelName, ModelRoute, Placement, ProfileSpec, SessionSpec};
 use llmgw_types::{BoardSlot, Pool, PoolKey, RouteTable};
 
 /// The picker of profiles whose own is not there; no model can be routed by one of those.
 const PICKER: &str = "p2c";
+
+/// Samples count for so many scrape intervals.
+const STALE_INTERVALS: u32 = 3;
 
 /// What host names mean: no entry while a name was not looked up yet, none where it never resolved.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -131,6 +134,8 @@ pub fn table(config: &ServerConfig, addrs: &Addrs, book: &mut Book, board: &Boar
         generation,
         endpoints: config.endpoints.iter().map(|endpoint| endpoint_row(endpoint, addrs, book)).collect(),
         profiles: config.router.profiles.iter().map(profile_row).collect(),
+        stale_after_ms: u32::try_from((config.router.scrape_interval * STALE_INTERVALS).as_millis())
+            .unwrap_or(u32::MAX),
         ..RouteTable::default()
     };
     let drafts = gather(config);
@@ -148,7 +153,13 @@ pub fn table(config: &ServerConfig, addrs: &Addrs, book: &mut Book, board: &Boar
         }
         let profile = config.router.profiles.iter().position(|profile| profile.name == model.routing_profile);
         let profile = self::row(profile.unwrap_or(0));
-        table.models.push(ModelRoute { name: model.name.clone(), created: book.created, pools, profile });
+        table.models.push(ModelRoute {
+            name: model.name.clone(),
+            created: book.created,
+            pools,
+            profile,
+            placement: placement(&model.placement),
+        });
         let names = std::iter::once(&model.name).chain(&model.aliases);
         table.names.extend(names.map(|name| ModelName { name: name.clone(), model: row }));
     }
@@ -209,8 +220,8 @@ pub(crate) fn authorization(endpoint: &EndpointConfig) -> Option<String> {
 
 fn profile_row(profile: &RoutingProfileConfig) -> ProfileSpec {
     let scorers = match &profile.score {
-        // By cost: until costs are known there is `inflight`, which counts in any case.
-        ScoreConfig::Cost { .. } => Vec::new(),
+        // By cost: until what engines hold is known, what they have left counts instead.
+        ScoreConfig::Cost { .. } => ["queue", "kv", "inflight"].map(|name| (name.to_owned(), 1.0)).to_vec(),
         ScoreConfig::Weighted(weights) => weights
             .iter()
             .filter(|(name, _)| registry::scorer(name).is_some())
@@ -218,7 +229,18 @@ fn profile_row(profile: &RoutingProfileConfig) -> ProfileSpec {
             .collect(),
     };
     let picker = registry::picker(profile.picker.kind.word()).map_or(PICKER, |picker| picker.name());
-    ProfileSpec { name: profile.name.clone(), scorers, picker: picker.to_owned() }
+    let temperature = profile.picker.temperature as f32;
+    ProfileSpec { name: profile.name.clone(), scorers, picker: picker.to_owned(), temperature }
+}
+
+fn placement(placement: &PlacementConfig) -> Placement {
+    let session = placement.session.as_ref();
+    Placement {
+        target_waiting: placement.target_waiting_per_replica,
+        kv_ceiling: placement.kv_ceiling as f32,
+        session: session
+            .map(|session| SessionSpec { header: session.header.clone(), load_factor: session.load_factor as f32 }),
+    }
 }
 
 /// Rows are counted in 32 bits; configurations are bounded far below.

@@ -2,12 +2,12 @@
 //!
 //! Asked by the reader for every key that is written, and by the checks for engines, profiles, scorers and pickers.
 
-use crate::server::PickerKind;
-
 /// Why a key that is off, or at its default, changes nothing.
 pub(crate) const OFF: &str = "not available in this version; it is off or at its default";
 /// Why a key that is set changes nothing.
 pub(crate) const NO_EFFECT: &str = "not available in this version; the value is checked and not used";
+/// What a profile by cost does instead.
+pub(crate) const NO_COST: &str = "not available in this version; queue, kv and inflight count 1 each in its place";
 /// Why a key changes nothing in any version.
 pub(crate) const NEVER_ANY_EFFECT: &str = "accepted for old files; nothing needs it";
 
@@ -39,8 +39,6 @@ const KEYS: &[(&str, Rule)] = &[
     ("router.retries", Rule::NoEffect),
     ("router.cooldown_seconds", Rule::NoEffect),
     ("router.endpoint_cache_max_age", Rule::NoEffect),
-    ("router.admission.target_waiting_per_replica", Rule::NoEffect),
-    ("router.admission.kv_ceiling", Rule::NoEffect),
     ("router.admission.kv_by_band", Rule::Off),
     ("router.admission.queue_ttl", Rule::NoEffect),
     ("router.admission.heartbeat", Rule::Off),
@@ -48,9 +46,6 @@ const KEYS: &[(&str, Rule)] = &[
     ("router.admission.queue_capacity_total", Rule::NoEffect),
     ("router.admission.queue_bytes_max", Rule::NoEffect),
     ("router.admission.bands", Rule::NoEffect),
-    ("router.prefix.session_affinity.enabled", Rule::NoEffect),
-    ("router.prefix.session_affinity.header", Rule::NoEffect),
-    ("router.prefix.session_affinity.load_factor", Rule::NoEffect),
     ("router.prefix.approx_tree.enabled", Rule::NoEffect),
     ("router.prefix.approx_tree.cache_threshold", Rule::NoEffect),
     ("router.prefix.approx_tree.balance_abs_threshold", Rule::NoEffect),
@@ -69,10 +64,10 @@ const KEYS: &[(&str, Rule)] = &[
 /// Schemes of engine URLs that are there; the others are understood and refused.
 pub(crate) const SCHEMES: &[&str] = &["http"];
 /// Scorers that are there.
-pub(crate) const SCORERS: &[&str] = &["inflight"];
-/// Pickers that are there.
-pub(crate) const PICKERS: &[PickerKind] = &[PickerKind::P2c, PickerKind::MaxScore];
-/// Whether profiles may score by cost.
+pub(crate) const SCORERS: &[&str] = &["queue", "kv", "load", "inflight", "pool-priority", "session"];
+/// Scorers that may be weighed and count nothing, so that profiles written for them are taken.
+pub(crate) const SCORERS_WITHOUT_EFFECT: &[&str] = &["prefix"];
+/// Whether profiles score by cost; until they do, those count as queue, kv and inflight at 1.
 pub(crate) const COST_SCORES: bool = false;
 
 /// What may be written for the key of that pattern; none: anything, its feature is there.

@@ -6,6 +6,7 @@
 
 mod endpoint;
 mod model;
+mod placement;
 mod profile;
 mod router;
 mod secret;

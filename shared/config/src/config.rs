@@ -100,7 +100,7 @@ pub enum MetricsPath {
 }
 
 /// One public model.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ModelConfig {
     /// The public name.
     pub name: String,
@@ -110,6 +110,28 @@ pub struct ModelConfig {
     pub fallbacks: Vec<String>,
     /// The routing profile, the default one where it names none.
     pub routing_profile: String,
+    /// What its engines are judged by.
+    pub placement: PlacementConfig,
+}
+
+/// What the engines of a model are judged by: the router's values, but for those the model has of its own.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlacementConfig {
+    /// Requests in an engine's own queue at which it counts as full.
+    pub target_waiting_per_replica: u32,
+    /// Fill of its KV cache above which it is avoided.
+    pub kv_ceiling: f64,
+    /// How sessions are kept together; absent when they are not.
+    pub session: Option<SessionConfig>,
+}
+
+/// How requests of one session are kept on one engine.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SessionConfig {
+    /// The header that names the session, in lower case.
+    pub header: String,
+    /// Load over the pool's mean at which a session's engine is passed over.
+    pub load_factor: f64,
 }
 
 /// How requests are taken, placed and timed.

@@ -18,8 +18,8 @@ pub mod values;
 mod yaml;
 
 pub use config::{
-    EndpointConfig, LimitsConfig, MetricsPath, ModelConfig, PickerConfig, RouterConfig, RoutingProfileConfig,
-    ScoreConfig, ServedModel, ServerConfig, TimeoutsConfig,
+    EndpointConfig, LimitsConfig, MetricsPath, ModelConfig, PickerConfig, PlacementConfig, RouterConfig,
+    RoutingProfileConfig, ScoreConfig, ServedModel, ServerConfig, SessionConfig, TimeoutsConfig,
 };
 pub use error::{ConfigError, WithoutEffect};
 pub use load::{from_process_env, from_text, load};

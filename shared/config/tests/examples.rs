@@ -71,15 +71,6 @@ server.yaml:32:5: endpoints[0].tls is not available in this version; leave it ou
 server.yaml:34:12: endpoints[2].url: unix engines are not available in this version; use http
 server.yaml:39:16: router.admission.kv_by_band is not available in this version; leave it out, or write false
 server.yaml:39:34: router.admission.heartbeat is not available in this version; leave it out, or write 0s
-server.yaml:40:20: router.default_profile: \"spread\" picks by softmax, which is not available in this version; use \
-a profile that picks by p2c or max-score
-server.yaml:42:26: router.profiles.spread.scorers: \"prefix\" is not available in this version; leave it out, or \
-give it the weight 0
-server.yaml:42:39: router.profiles.spread.scorers: \"queue\" is not available in this version; leave it out, or \
-give it the weight 0
-server.yaml:42:84: router.profiles.spread.picker: \"softmax\" is not available in this version; use p2c or max-score
-server.yaml:43:21: router.profiles.costly.cost is not available in this version; leave it out, or use the \
-scorer inflight
 server.yaml:44:26: router.prefix.kv_events.enabled is not available in this version; leave it out, or write false
 server.yaml:49:5: models[0].fallbacks is not available in this version; leave it out
 server.yaml:51:49: models[0].admission.heartbeat is not available in this version; leave it out, or write 0s

@@ -269,8 +269,8 @@ fn profiles_name_what_there_is() {
             "server.yaml:2:42: router.profiles.mine.scorers: no scorer is called \"que\"; did you mean \"queue\"?",
         ),
         (
-            "{ scorers: { queue: 1 } }",
-            "server.yaml:2:42: router.profiles.mine.scorers: \"queue\" is not available in this version; leave it \
+            "{ scorers: { lora: 1 } }",
+            "server.yaml:2:42: router.profiles.mine.scorers: \"lora\" is not available in this version; leave it \
             out, or give it the weight 0",
         ),
         (
@@ -278,11 +278,9 @@ fn profiles_name_what_there_is() {
             "server.yaml:2:47: router.profiles.mine.picker.type: \"best\" is not known here; expected p2c, \
             max-score, softmax or round-robin",
         ),
-        (
-            "{ picker: { type: round-robin } }",
-            "server.yaml:2:47: router.profiles.mine.picker: \"round-robin\" is not available in this version; use \
-            p2c or max-score",
-        ),
+        ("{ picker: { type: round-robin } }", "fine"),
+        ("{ scorers: { queue: 3, kv: 1, load: 1, session: 2, pool-priority: 1, prefix: 2 } }", "fine"),
+        ("{ cost: { w_overlap: 8 }, picker: { type: softmax, temperature: 0.1 } }", "fine"),
         (
             "{ picker: { temperature: 1 } }",
             "server.yaml:2:54: router.profiles.mine.picker.temperature: only softmax has one; leave it out",
@@ -299,10 +297,11 @@ fn profiles_name_what_there_is() {
         prefix: 3.0 } } } }",
         "fine",
     );
+    check_after_endpoint("router: { default_profile: debug }", "fine");
     check_after_endpoint(
-        "router: { default_profile: debug }",
-        "server.yaml:2:28: router.default_profile: \"debug\" picks by round-robin, which is not available in this \
-        version; use a profile that picks by p2c or max-score",
+        "router: { prefix: { session_affinity: { header: 'x session' } } }",
+        "server.yaml:2:49: router.prefix.session_affinity.header: \"x session\" is no header name; use letters, digits \
+        and dashes, at most 64",
     );
     check_after_endpoint(
         "router: { default_profile: nothing }",

@@ -20,6 +20,11 @@ impl Chance {
         Self(std::collections::hash_map::RandomState::new().build_hasher().finish())
     }
 
+    /// The seed of a generator that draws what this one draws from here on.
+    pub const fn state(&self) -> u64 {
+        self.0
+    }
+
     /// The next 64 bits.
     pub const fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -50,6 +55,14 @@ mod tests {
         let drawn: Vec<u64> = (0..8).map(|_| a.next_u64()).collect();
         assert_eq!(drawn, (0..8).map(|_| b.next_u64()).collect::<Vec<_>>());
         assert_ne!(drawn[0], Chance::seeded(8).next_u64());
+    }
+
+    #[test]
+    fn a_generator_goes_on_from_the_state_of_another() {
+        let mut a = Chance::seeded(3);
+        a.next_u64();
+        let mut b = Chance::seeded(a.state());
+        assert_eq!(a.next_u64(), b.next_u64());
     }
 
     #[test]

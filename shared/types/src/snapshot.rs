@@ -67,6 +67,34 @@ pub struct ModelRoute {
     pub pools: Vec<u32>,
     /// Row in `RouteTable::profiles`.
     pub profile: u32,
+    /// What its engines are judged by.
+    pub placement: Placement,
+}
+
+/// What the engines of a model are judged by.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub struct Placement {
+    /// Requests in an engine's own queue at which it counts as full, 1 or more.
+    pub target_waiting: u32,
+    /// Fill of its KV cache above which it is avoided, 0 to 1.
+    pub kv_ceiling: f32,
+    /// How sessions are kept together, if they are.
+    pub session: Option<SessionSpec>,
+}
+
+impl Default for Placement {
+    fn default() -> Self {
+        Self { target_waiting: 4, kv_ceiling: 0.9, session: None }
+    }
+}
+
+/// How requests of one session are kept on one engine.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub struct SessionSpec {
+    /// The header that names the session.
+    pub header: String,
+    /// Load over the pool's mean at which a session's engine is passed over, 1 or more.
+    pub load_factor: f32,
 }
 
 /// A public name or alias and the model it means.
@@ -85,8 +113,10 @@ pub struct ProfileSpec {
     pub name: String,
     /// Scorer names and weights.
     pub scorers: Vec<(String, f32)>,
-    /// Picker name: `p2c`, `max-score`.
+    /// Picker name: `p2c`, `max-score`, `softmax`, `round-robin`.
     pub picker: String,
+    /// Of `softmax`, else 0.
+    pub temperature: f32,
 }
 
 /// Everything a core needs to know to route.
@@ -94,6 +124,8 @@ pub struct ProfileSpec {
 pub struct RouteTable {
     /// Grows with every publication.
     pub generation: u64,
+    /// Age beyond which an engine's sample says nothing, in milliseconds.
+    pub stale_after_ms: u32,
     /// Engines.
     pub endpoints: Vec<Endpoint>,
     /// Pools.
@@ -208,6 +240,7 @@ mod tests {
     fn table() -> RouteTable {
         RouteTable {
             generation: 3,
+            stale_after_ms: 6000,
             endpoints: vec![Endpoint {
                 name: "a".into(),
                 slot: 0,
@@ -225,9 +258,20 @@ mod tests {
                 metric_row: 1,
                 members: vec![Member { endpoint: 0, served_as: "tiny".into() }],
             }],
-            models: vec![ModelRoute { name: "m".into(), created: 1, pools: vec![0], profile: 0 }],
+            models: vec![ModelRoute {
+                name: "m".into(),
+                created: 1,
+                pools: vec![0],
+                profile: 0,
+                placement: Placement::default(),
+            }],
             names: vec![ModelName { name: "alias".into(), model: 0 }, ModelName { name: "m".into(), model: 0 }],
-            profiles: vec![ProfileSpec { name: "chat".into(), scorers: vec![], picker: "p2c".into() }],
+            profiles: vec![ProfileSpec {
+                name: "chat".into(),
+                scorers: vec![],
+                picker: "p2c".into(),
+                temperature: 0.0,
+            }],
         }
     }
 

@@ -1,8 +1,10 @@
 //! Filter, score, pick: which endpoint of a pool gets a request.
 //!
-//! [`run`] is the pipeline; [`registry`] turns names of the configuration into plugins; [`profile`] is a set of them.
-//! Each plugin is one file under `filters/`, `scorers/`, `pickers/` and one line in the registry.
+//! [`run`] is the pipeline; [`registry`] turns names of the configuration into plugins; [`profile`] is a set of them;
+//! [`explain`] is what a decision says of itself when asked. Each plugin is one file under `filters/`, `scorers/`,
+//! `pickers/` and one line in the registry.
 
+pub mod explain;
 pub mod filters;
 pub mod pickers;
 pub mod profile;
@@ -10,9 +12,14 @@ pub mod registry;
 pub mod run;
 pub mod scorers;
 
-use llmgw_types::{BoardSlot, EndpointIdx};
+use std::time::Duration;
+
+use llmgw_kit::chance::Chance;
+use llmgw_kit::clock::Mono;
+use llmgw_types::{BoardSlot, CoreId, EndpointIdx};
 
 use crate::board::Board;
+use crate::endpoint::Sample;
 
 /// An endpoint that may get the request.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -23,29 +30,53 @@ pub struct Candidate {
     pub member: u32,
     /// Column of the load board.
     pub slot: BoardSlot,
-    /// Share within the pool, 1 or more.
-    pub weight: u32,
+    /// Share within the pool, above 0: what is configured, less while the endpoint starts slowly.
+    pub weight: f32,
     /// Whether it has an address to connect to.
     pub has_addr: bool,
 }
 
 /// What filters and scorers may look at.
+#[derive(Clone, Copy)]
 pub struct Context<'a> {
     /// Cells of cores and engines.
     pub board: &'a Board,
+    /// The core that decides.
+    pub core: CoreId,
+    /// When it decides.
+    pub now: Mono,
+    /// Age beyond which an engine's sample says nothing.
+    pub stale_after: Duration,
+    /// Requests in an engine's own queue at which it counts as full.
+    pub target_waiting: u32,
+    /// Fill of an engine's KV cache above which it is avoided.
+    pub kv_ceiling: f32,
+    /// The pool's priority over that of the model's first pool, 0 to 1.
+    pub pool_priority: f32,
     /// Endpoints this request was already tried at.
     pub excluded: &'a [BoardSlot],
+    /// The only endpoint that may get it.
+    pub pinned: Option<BoardSlot>,
+    /// The endpoint its session belongs to.
+    pub session: Option<BoardSlot>,
+}
+
+impl Context<'_> {
+    /// The engine's sample, if it is fresh enough to count.
+    pub fn sample(&self, slot: BoardSlot) -> Option<Sample> {
+        self.board.endpoint(slot).fresh_sample(self.now, self.stale_after)
+    }
 }
 
 /// Drops candidates that must not get the request.
 pub trait Filter: Sync {
-    /// Name in configuration, metrics and explanations.
+    /// Name in metrics and explanations.
     fn name(&self) -> &'static str;
     /// Whether the candidate stays.
     fn keeps(&self, ctx: &Context<'_>, candidate: &Candidate) -> bool;
 }
 
-/// Says how good candidates are, 0 to 1, 1 best.
+/// Says how good candidates are, 0 to 1, 1 best; below 0 for what is to be avoided.
 pub trait Scorer: Sync {
     /// Name in configuration, metrics and explanations.
     fn name(&self) -> &'static str;
@@ -55,12 +86,26 @@ pub trait Scorer: Sync {
     fn score(&self, ctx: &Context<'_>, candidates: &[Candidate], scores: &mut [f32]);
 }
 
+/// What a picker draws from.
+pub struct Draw<'a> {
+    /// The core's generator.
+    pub chance: &'a mut Chance,
+    /// The pool's turn on this core; grows by one with each pick in turn.
+    pub turn: &'a mut u32,
+    /// Of `softmax`.
+    pub temperature: f32,
+}
+
 /// Chooses from scores.
 pub trait Picker: Sync {
     /// Name in configuration.
     fn name(&self) -> &'static str;
+    /// Whether a session's endpoint comes before what this picker would choose.
+    fn follows_sessions(&self) -> bool {
+        true
+    }
     /// Leaves in `candidates` only those that need a score, so that not all have to be read.
-    fn shortlist(&self, candidates: &mut Vec<Candidate>, chance: &mut llmgw_kit::chance::Chance);
-    /// The position of the chosen one. `scores` is not empty.
-    fn choose(&self, scores: &[f32], chance: &mut llmgw_kit::chance::Chance) -> usize;
+    fn shortlist(&self, candidates: &mut Vec<Candidate>, draw: &mut Draw<'_>);
+    /// The position of the chosen one. `candidates` is not empty and `scores` as long.
+    fn choose(&self, candidates: &[Candidate], scores: &[f32], draw: &mut Draw<'_>) -> usize;
 }

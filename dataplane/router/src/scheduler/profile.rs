@@ -11,6 +11,10 @@ pub struct RoutingProfile {
     pub scorers: Vec<(&'static dyn Scorer, f32)>,
     /// Who chooses.
     pub picker: &'static dyn Picker,
+    /// Of `softmax`, else 0.
+    pub temperature: f32,
+    /// Whether a session weighs by its scorer; else its endpoint is taken.
+    pub weighs_sessions: bool,
 }
 
 impl RoutingProfile {
@@ -26,6 +30,7 @@ impl RoutingProfile {
             scorers.extend(registry::scorer("inflight").map(|scorer| (scorer, 1.0)));
         }
         let picker = registry::picker(spec.picker.as_str()).unwrap_or(registry::PICKERS[0]);
-        Self { scorers, picker }
+        let weighs_sessions = scorers.iter().any(|(scorer, _)| scorer.name() == "session");
+        Self { scorers, picker, temperature: spec.temperature.to_native(), weighs_sessions }
     }
 }

@@ -1,18 +1,24 @@
 //! Names of the configuration and the plugins they mean: one line each.
 
-use super::filters::{Excluded, Ready};
-use super::pickers::{MaxScore, PowerOfTwo};
-use super::scorers::Inflight;
+use super::filters::{Breaker, Draining, Excluded, Pinned, Ready};
+use super::pickers::{MaxScore, PowerOfTwo, RoundRobin, Softmax};
+use super::scorers::{Inflight, Kv, Load, PoolPriority, Queue, Session};
 use super::{Filter, Picker, Scorer};
 
 /// Filters, in the order in which they run. All of them always run.
-pub static FILTERS: &[&dyn Filter] = &[&Ready, &Excluded];
+pub static FILTERS: [&dyn Filter; 5] = [&Ready, &Draining, &Breaker, &Excluded, &Pinned];
+
+/// Their names in the same order, as metrics show them.
+pub const FILTER_NAMES: [&str; FILTERS.len()] = ["ready", "draining", "breaker", "excluded", "pinned"];
 
 /// Scorers by name.
-pub static SCORERS: &[&dyn Scorer] = &[&Inflight];
+pub static SCORERS: [&dyn Scorer; 6] = [&Queue, &Kv, &Load, &Inflight, &PoolPriority, &Session];
+
+/// Their names in the same order, as metrics show them.
+pub const SCORER_NAMES: [&str; SCORERS.len()] = ["queue", "kv", "load", "inflight", "pool-priority", "session"];
 
 /// Pickers by name.
-pub static PICKERS: &[&dyn Picker] = &[&PowerOfTwo, &MaxScore];
+pub static PICKERS: [&dyn Picker; 4] = [&PowerOfTwo, &MaxScore, &Softmax, &RoundRobin];
 
 /// The scorer of that name.
 pub fn scorer(name: &str) -> Option<&'static dyn Scorer> {
@@ -22,4 +28,15 @@ pub fn scorer(name: &str) -> Option<&'static dyn Scorer> {
 /// The picker of that name.
 pub fn picker(name: &str) -> Option<&'static dyn Picker> {
     PICKERS.iter().copied().find(|picker| picker.name() == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_names_in_metrics_are_those_of_the_plugins() {
+        assert_eq!(FILTERS.map(|filter| filter.name()), FILTER_NAMES);
+        assert_eq!(SCORERS.map(|scorer| scorer.name()), SCORER_NAMES);
+    }
 }

@@ -1,65 +1,219 @@
-//! The pipeline: filter, shortlist, score, choose. One per core, with buffers that are used again.
+//! The pipeline: filter, follow the session, shortlist, score, choose. One per core, with buffers that are used again.
+
+use std::time::Duration;
 
 use llmgw_kit::chance::Chance;
+use llmgw_kit::clock::Mono;
 use llmgw_types::snapshot::{ArchivedPool, ArchivedRouteTable};
 use llmgw_types::{BoardSlot, EndpointIdx};
 
+use super::explain::{CandidateLook, PoolLook};
 use super::profile::RoutingProfile;
-use super::{Candidate, Context, registry};
+use super::{Candidate, Context, Draw, registry};
+use crate::board::Board;
+use crate::metrics::POOL_ROWS_MAX;
+use crate::session::{Bound, Ring};
+
+/// For how long an endpoint that became ready takes less than its share.
+pub const SLOW_START: Duration = Duration::from_secs(30);
+/// The part it begins with.
+const SLOW_START_FROM: f32 = 0.1;
+
+/// What a decision went through, added up until it is taken.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Tally {
+    /// Members that were looked at.
+    pub considered: u32,
+    /// Those that a filter dropped, by its place in [`registry::FILTERS`].
+    pub filtered: [u32; registry::FILTERS.len()],
+}
+
+/// The pool that a decision is about.
+#[derive(Clone, Copy)]
+pub struct InPool<'a> {
+    /// The table.
+    pub table: &'a ArchivedRouteTable,
+    /// One of its pools.
+    pub pool: &'a ArchivedPool,
+    /// How to choose.
+    pub profile: &'a RoutingProfile,
+    /// The request's session, if it has one.
+    pub session: Option<Session<'a>>,
+}
+
+/// A request's session, as one pool sees it.
+#[derive(Clone, Copy)]
+pub struct Session<'a> {
+    /// Hash of its key.
+    pub key: u64,
+    /// The pool's ring.
+    pub ring: &'a Ring,
+    /// Load over the mean at which its engine is passed over.
+    pub load_factor: f32,
+}
 
 /// Runs decisions. Owner: one core.
 pub struct Scheduler {
     chance: Chance,
+    /// By the pool's metric row, which is its own for life.
+    turns: Vec<u32>,
     candidates: Vec<Candidate>,
     scores: Vec<f32>,
     total: Vec<f32>,
+    tally: Tally,
 }
 
 impl Scheduler {
     /// A scheduler that draws from `chance`.
     pub fn new(chance: Chance) -> Self {
-        Self { chance, candidates: Vec::new(), scores: Vec::new(), total: Vec::new() }
+        let tally = Tally::default();
+        Self { chance, turns: Vec::new(), candidates: Vec::new(), scores: Vec::new(), total: Vec::new(), tally }
     }
 
-    /// The endpoint of `pool` that gets the request; `None` when no member passes the filters.
+    /// What decisions went through since this was asked last.
+    pub fn take_tally(&mut self) -> Tally {
+        std::mem::take(&mut self.tally)
+    }
+
+    /// The endpoint of the pool that gets the request; `None` when no member passes the filters.
     ///
-    /// Cost: one pass over the members for the filters; scores only for the picker's shortlist; no allocation once the
-    /// buffers have grown to the pool's size.
+    /// Cost: one pass over the members for the filters, one more over those left for a session's bound; scores only for
+    /// the picker's shortlist; no allocation once the buffers have grown to the pool's size, unless `look` is there to
+    /// be filled.
     pub fn pick(
         &mut self,
-        table: &ArchivedRouteTable,
-        pool: &ArchivedPool,
-        profile: &RoutingProfile,
+        within: InPool<'_>,
         ctx: &Context<'_>,
+        mut look: Option<&mut PoolLook>,
     ) -> Option<Candidate> {
-        self.candidates.clear();
-        for (member, row) in (0u32..).zip(pool.members.iter()) {
-            let endpoint = table.endpoints.get(row.endpoint.to_native() as usize)?;
-            let candidate = Candidate {
-                endpoint: EndpointIdx(row.endpoint.to_native()),
-                member,
-                slot: BoardSlot(endpoint.slot.to_native()),
-                weight: endpoint.weight.to_native(),
-                has_addr: endpoint.addr.is_some(),
-            };
-            if registry::FILTERS.iter().all(|filter| filter.keeps(ctx, &candidate)) {
-                self.candidates.push(candidate);
-            }
-        }
+        let InPool { table, pool, profile, session } = within;
+        self.filter(table, pool, ctx, look.as_deref_mut());
         if self.candidates.is_empty() {
             return None;
         }
-        profile.picker.shortlist(&mut self.candidates, &mut self.chance);
-        self.total.clear();
-        self.total.resize(self.candidates.len(), 0.0);
-        self.scores.resize(self.candidates.len(), 0.0);
-        for (scorer, weight) in &profile.scorers {
-            scorer.score(ctx, &self.candidates, &mut self.scores);
-            for (total, score) in self.total.iter_mut().zip(&self.scores) {
-                *total += weight * score;
+        let owner = session.filter(|_| profile.picker.follows_sessions());
+        let owner = owner.and_then(|session| self.session_member(session, ctx.board));
+        let ctx = &Context { session: owner.map(|candidate| candidate.slot), ..*ctx };
+
+        let turn = turn(&mut self.turns, pool.metric_row.to_native(), &mut self.chance);
+        if let Some(look) = look.as_deref_mut() {
+            look.picker = profile.picker.name();
+            look.scorers = profile.scorers.iter().map(|(scorer, weight)| (scorer.name(), *weight)).collect();
+            look.temperature = profile.temperature;
+            (look.seed, look.turn) = (self.chance.state(), *turn);
+            look.session = owner.map(|candidate| candidate.member);
+        }
+        let chosen = match owner {
+            Some(owner) if !profile.weighs_sessions => Some(owner),
+            _ => {
+                let mut draw = Draw { chance: &mut self.chance, turn, temperature: profile.temperature };
+                profile.picker.shortlist(&mut self.candidates, &mut draw);
+                // Whoever weighs sessions must see the session's endpoint.
+                if let Some(owner) = owner.filter(|owner| !self.candidates.contains(owner)) {
+                    self.candidates.push(owner);
+                }
+                self.total.clear();
+                self.total.resize(self.candidates.len(), 0.0);
+                self.scores.resize(self.candidates.len(), 0.0);
+                for (scorer, weight) in &profile.scorers {
+                    scorer.score(ctx, &self.candidates, &mut self.scores);
+                    for (total, score) in self.total.iter_mut().zip(&self.scores) {
+                        *total += weight * score;
+                    }
+                    if let Some(look) = look.as_deref_mut() {
+                        record_scores(look, &self.candidates, &self.scores);
+                    }
+                }
+                let at = profile.picker.choose(&self.candidates, &self.total, &mut draw);
+                self.candidates.get(at).copied()
+            }
+        };
+        if let Some(look) = look {
+            look.chosen = chosen.map(|chosen| chosen.member);
+        }
+        chosen
+    }
+
+    fn filter(
+        &mut self,
+        table: &ArchivedRouteTable,
+        pool: &ArchivedPool,
+        ctx: &Context<'_>,
+        mut look: Option<&mut PoolLook>,
+    ) {
+        self.candidates.clear();
+        for candidate in members(table, pool, ctx) {
+            let dropped_by = registry::FILTERS.iter().position(|filter| !filter.keeps(ctx, &candidate));
+            self.tally.considered += 1;
+            match dropped_by.and_then(|filter| self.tally.filtered.get_mut(filter)) {
+                Some(count) => *count += 1,
+                None => self.candidates.push(candidate),
+            }
+            if let Some(look) = look.as_deref_mut() {
+                look.candidates.push(CandidateLook {
+                    endpoint: candidate.endpoint,
+                    slot: candidate.slot,
+                    weight: candidate.weight,
+                    dropped_by: dropped_by.and_then(|filter| registry::FILTER_NAMES.get(filter).copied()),
+                    scores: Vec::new(),
+                });
             }
         }
-        let chosen = profile.picker.choose(&self.total, &mut self.chance);
-        self.candidates.get(chosen).copied()
+    }
+
+    /// The candidate that a session belongs to: the first on the ring that is under the bound.
+    fn session_member(&self, session: Session<'_>, board: &Board) -> Option<Candidate> {
+        let mut bound = Bound { requests: 0, weight: 0.0, factor: session.load_factor };
+        for candidate in &self.candidates {
+            bound.requests += board.in_flight(candidate.slot).max(0);
+            bound.weight += candidate.weight;
+        }
+        let mut found = None;
+        session.ring.find(session.key, |member| {
+            let at = self.candidates.binary_search_by_key(&member, |candidate| candidate.member);
+            found = at.ok().and_then(|at| self.candidates.get(at)).copied();
+            found.is_some_and(|candidate| bound.admits(board.in_flight(candidate.slot), candidate.weight))
+        })?;
+        found
+    }
+}
+
+/// The members of a pool as candidates, in its order.
+pub(crate) fn members<'a>(
+    table: &'a ArchivedRouteTable,
+    pool: &'a ArchivedPool,
+    ctx: &'a Context<'_>,
+) -> impl Iterator<Item = Candidate> + 'a {
+    (0u32..).zip(pool.members.iter()).filter_map(move |(member, row)| {
+        let endpoint = table.endpoints.get(row.endpoint.to_native() as usize)?;
+        let slot = BoardSlot(endpoint.slot.to_native());
+        let weight = endpoint.weight.to_native().max(1) as f32 * ramp(ctx.board.endpoint(slot).ready_since(), ctx.now);
+        let endpoint_row = EndpointIdx(row.endpoint.to_native());
+        Some(Candidate { endpoint: endpoint_row, member, slot, weight, has_addr: endpoint.addr.is_some() })
+    })
+}
+
+/// The part of its weight that an endpoint has so long after it became ready.
+fn ramp(since: Option<Mono>, now: Mono) -> f32 {
+    let Some(since) = since else { return 1.0 };
+    let part = now.since(since).as_secs_f32() / SLOW_START.as_secs_f32();
+    (SLOW_START_FROM + (1.0 - SLOW_START_FROM) * part).min(1.0)
+}
+
+/// The pool's turn on this core. Cores begin at places of their own.
+fn turn<'t>(turns: &'t mut Vec<u32>, row: u32, chance: &mut Chance) -> &'t mut u32 {
+    // Pools beyond the rows are counted as one, here as in metrics.
+    let row = if (row as usize) < POOL_ROWS_MAX { row as usize } else { 0 };
+    if turns.len() <= row {
+        turns.resize_with(row + 1, || (chance.next_u64() >> 32) as u32);
+    }
+    &mut turns[row]
+}
+
+fn record_scores(look: &mut PoolLook, candidates: &[Candidate], scores: &[f32]) {
+    for (candidate, score) in candidates.iter().zip(scores) {
+        if let Some(row) = look.candidates.get_mut(candidate.member as usize) {
+            row.scores.push(*score);
+        }
     }
 }

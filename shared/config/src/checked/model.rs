@@ -6,7 +6,7 @@ use crate::config::{EndpointConfig, ModelConfig, RouterConfig};
 use crate::read::{Field, Reader, hint};
 use crate::server::ServerTree;
 
-use super::{check_model_name, profile, router};
+use super::{check_model_name, placement, profile, router};
 
 /// Every public model: the catalog's, then those that only endpoints name.
 pub(super) fn check(
@@ -41,6 +41,9 @@ pub(super) fn check(
         }
         meaning.entry(&model.name).or_insert_with(|| format!("the model {:?}", *model.name));
         router::check_admission(&format!("{path}.admission"), model.admission.value.as_ref(), reader);
+        if let Some(prefix) = &model.prefix.value {
+            placement::check_prefix(&format!("{path}.prefix"), prefix, reader);
+        }
         if let Some(name) = &model.routing_profile.value {
             let named = Field { value: name.clone(), place: model.routing_profile.place.clone() };
             profile::check_reference(&format!("{path}.routing_profile"), &named, &router.profiles, reader);
@@ -74,6 +77,7 @@ pub(super) fn check(
             aliases: model.aliases.iter().map(|alias| alias.value.clone()).collect(),
             fallbacks: model.fallbacks.iter().map(|fallback| fallback.value.clone()).collect(),
             routing_profile: model.routing_profile.value.clone().unwrap_or_else(|| router.default_profile.clone()),
+            placement: placement::of(&tree.router, model.admission.value.as_ref(), model.prefix.value.as_ref()),
         });
     }
     models.extend(served.iter().filter(|name| !catalog.contains(*name)).map(|name| ModelConfig {
@@ -81,6 +85,7 @@ pub(super) fn check(
         aliases: Vec::new(),
         fallbacks: Vec::new(),
         routing_profile: router.default_profile.clone(),
+        placement: placement::of(&tree.router, None, None),
     }));
     models
 }

@@ -57,15 +57,6 @@ pub(super) fn check_reference(
             let end = if hint.is_empty() { format!("; expected {}", one_of(&names)) } else { hint };
             reader.problem(&name.place, format!("{path}: no routing profile is called {:?}{end}", name.value));
         }
-        Some(profile) if !availability::PICKERS.contains(&profile.picker.kind) => {
-            let message = format!(
-                "{path}: {:?} picks by {}, which is not available in this version; use a profile that picks by {}",
-                name.value,
-                profile.picker.kind.word(),
-                one_of(&availability::PICKERS.iter().map(|kind| kind.word()).collect::<Vec<_>>())
-            );
-            reader.problem(&name.place, message);
-        }
         Some(_) => {}
     }
 }
@@ -112,28 +103,24 @@ fn absent_scorers(profile: &Profile) -> impl Iterator<Item = &Field<String>> {
 
 fn is_available(profile: &Profile) -> bool {
     let has_cost = profile.cost.is_some() && !availability::COST_SCORES;
-    !has_cost && absent_scorers(profile).next().is_none() && availability::PICKERS.contains(&profile.picker.kind)
+    !has_cost && absent_scorers(profile).next().is_none()
 }
 
 fn check_availability(path: &str, profile: &Field<Profile>, reader: &mut Reader) {
     let here = |place: &Place| if *place == Place::Default { profile.place.clone() } else { place.clone() };
-    let what = "is not available in this version";
     if profile.cost.is_some() && !availability::COST_SCORES {
-        let right = one_of(availability::SCORERS);
-        reader.problem(
-            &here(&profile.cost.place),
-            format!("{path}.cost {what}; leave it out, or use the scorer {right}"),
-        );
+        reader.no_effect(&here(&profile.cost.place), format!("{path}.cost"), availability::NO_COST);
     }
     for name in absent_scorers(profile) {
-        let message = format!("{path}.scorers: {:?} {what}; leave it out, or give it the weight 0", name.value);
+        if availability::SCORERS_WITHOUT_EFFECT.contains(&name.as_str()) {
+            reader.no_effect(&here(&name.place), format!("{path}.scorers.{}", name.value), availability::NO_EFFECT);
+            continue;
+        }
+        let message = format!(
+            "{path}.scorers: {:?} is not available in this version; leave it out, or give it the weight 0",
+            name.value
+        );
         reader.problem(&here(&name.place), message);
-    }
-    let picker = &profile.picker.kind;
-    if !availability::PICKERS.contains(picker) {
-        let words: Vec<&str> = availability::PICKERS.iter().map(|kind| kind.word()).collect();
-        let message = format!("{path}.picker: {:?} {what}; use {}", picker.word(), one_of(&words));
-        reader.problem(&here(&picker.place), message);
     }
 }
 

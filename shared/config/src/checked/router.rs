@@ -7,7 +7,7 @@ use crate::error::Place;
 use crate::read::{Field, Reader};
 use crate::server::{Admission, Band, Router, Timeouts};
 
-use super::{check_name, profile};
+use super::{check_name, placement, profile};
 
 /// The smallest bound on a request's head that still lets ordinary clients in, in bytes.
 const HEADER_BYTES_MIN: u64 = 1 << 10;
@@ -34,6 +34,7 @@ pub(super) fn check(router: &Router, reader: &mut Reader) -> RouterConfig {
         reader.problem(&router.limits.headers.place, message);
     }
     check_admission("router.admission", Some(&router.admission), reader);
+    placement::check_prefix("router.prefix", &router.prefix, reader);
     let profiles = profile::check(&router.profiles, reader);
     profile::check_reference("router.default_profile", &router.default_profile, &profiles, reader);
     RouterConfig {

@@ -1,8 +1,6 @@
-//! `max-score`: the highest score; ties are drawn, so that equals share.
+//! `max-score`: the highest score. Ties are drawn by weight, so that equals share and a larger one takes more.
 
-use llmgw_kit::chance::Chance;
-
-use crate::scheduler::{Candidate, Picker};
+use crate::scheduler::{Candidate, Draw, Picker};
 
 /// See the module.
 pub struct MaxScore;
@@ -12,17 +10,20 @@ impl Picker for MaxScore {
         "max-score"
     }
 
-    fn shortlist(&self, _candidates: &mut Vec<Candidate>, _chance: &mut Chance) {}
+    fn shortlist(&self, _candidates: &mut Vec<Candidate>, _draw: &mut Draw<'_>) {}
 
-    fn choose(&self, scores: &[f32], chance: &mut Chance) -> usize {
-        let (mut best, mut ties) = (0, 1u32);
-        for (at, score) in scores.iter().enumerate().skip(1) {
-            if *score > scores[best] {
-                (best, ties) = (at, 1);
-            } else if *score == scores[best] {
-                // The k-th equal takes over with chance 1/k: every one of them is as likely, in one pass.
-                ties += 1;
-                if chance.below(ties) == 0 {
+    fn choose(&self, candidates: &[Candidate], scores: &[f32], draw: &mut Draw<'_>) -> usize {
+        let mut best = 0;
+        let (mut best_score, mut tied_weight) = (f32::NEG_INFINITY, 0.0f64);
+        for (at, (candidate, &score)) in candidates.iter().zip(scores).enumerate() {
+            let weight = f64::from(candidate.weight);
+            if score > best_score {
+                (best, best_score, tied_weight) = (at, score, weight);
+            } else if score == best_score {
+                // An equal takes over with its weight's part of all equals so far: each ends up chosen in proportion,
+                // in one pass.
+                tied_weight += weight;
+                if draw.chance.unit() * tied_weight < weight {
                     best = at;
                 }
             }

@@ -15,16 +15,11 @@ impl Scorer for Inflight {
     }
 
     fn score(&self, ctx: &Context<'_>, candidates: &[Candidate], scores: &mut [f32]) {
-        let mut most = 0.0f32;
         for (candidate, score) in candidates.iter().zip(scores.iter_mut()) {
             let requests = ctx.board.in_flight(candidate.slot).max(0);
             let tokens = ctx.board.tokens_in_flight(candidate.slot).max(0);
-            let load = (requests * REQUEST_TOKENS + tokens) as f32 / candidate.weight.max(1) as f32;
-            *score = load;
-            most = most.max(load);
+            *score = (requests * REQUEST_TOKENS + tokens) as f32 / candidate.weight;
         }
-        for score in scores {
-            *score = if most > 0.0 { 1.0 - *score / most } else { 1.0 };
-        }
+        super::invert(scores);
     }
 }

@@ -1,0 +1,65 @@
+//! What a decision says of itself, for whoever asked: every candidate with the filter that dropped it or its scores, the
+//! weights, and what the pick was drawn from. Enough to take the decision again.
+
+use llmgw_types::{BoardSlot, EndpointIdx};
+
+/// The pools that were looked at for one request, in order; those of a later attempt after those of an earlier one.
+///
+/// Bound: [`POOLS_MAX`] pools; what comes after is not kept.
+#[derive(Debug, Default, Clone, PartialEq)]
+pub struct Explanation {
+    /// One for each look at a pool.
+    pub pools: Vec<PoolLook>,
+}
+
+/// Looks at pools that one explanation keeps.
+pub const POOLS_MAX: usize = 16;
+
+/// One look at one pool.
+#[derive(Debug, Default, Clone, PartialEq)]
+pub struct PoolLook {
+    /// Row of the route table.
+    pub pool: u32,
+    /// Every member, in the pool's order.
+    pub candidates: Vec<CandidateLook>,
+    /// Scorers with their weights.
+    pub scorers: Vec<(&'static str, f32)>,
+    /// The picker.
+    pub picker: &'static str,
+    /// Of `softmax`.
+    pub temperature: f32,
+    /// Seed of the generator that the picker drew from.
+    pub seed: u64,
+    /// The turn that the picker began with.
+    pub turn: u32,
+    /// The member that the request's session belongs to.
+    pub session: Option<u32>,
+    /// The member that was chosen.
+    pub chosen: Option<u32>,
+}
+
+/// One member.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CandidateLook {
+    /// Row of the route table.
+    pub endpoint: EndpointIdx,
+    /// Column of the load board.
+    pub slot: BoardSlot,
+    /// Its weight as it counted.
+    pub weight: f32,
+    /// The filter that dropped it.
+    pub dropped_by: Option<&'static str>,
+    /// One a scorer; empty where the picker asked for none.
+    pub scores: Vec<f32>,
+}
+
+impl Explanation {
+    /// A look to be filled, while there is room.
+    pub(crate) fn next(&mut self) -> Option<&mut PoolLook> {
+        if self.pools.len() >= POOLS_MAX {
+            return None;
+        }
+        self.pools.push(PoolLook::default());
+        self.pools.last_mut()
+    }
+}
