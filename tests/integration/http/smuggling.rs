@@ -1,4 +1,4 @@
-//! Requests that two readers could take for different ones (trial H4): refused, the connection closed, nothing
+//! Requests that two readers could take for different ones: refused, the connection closed, nothing
 //! forwarded.
 
 use llmgw_test_kit::chat;
