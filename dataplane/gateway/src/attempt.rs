@@ -1,6 +1,6 @@
 //! One try at an engine, up to its response head.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use llmgw_http::client::{Outgoing, Upstream, exchange};
@@ -80,42 +80,9 @@ pub(crate) async fn send(
 fn target(endpoint: &ArchivedEndpoint, grant: &Grant) -> Option<Target> {
     let addr: SocketAddr = endpoint.addr.as_ref()?.as_socket_addr();
     Some(Target {
-        key: connection_key(grant.slot.0, addr),
+        key: u64::from(grant.slot.0),
         addr,
         idle_limit: Duration::from_millis(u64::from(endpoint.idle_limit_ms.to_native())),
         idle_max: IDLE_PER_ENDPOINT,
     })
-}
-
-/// What idle connections are kept by: slot and address, so that none outlives a change of either.
-fn connection_key(slot: u32, addr: SocketAddr) -> u64 {
-    let ip = match addr.ip() {
-        IpAddr::V4(ip) => u64::from(ip.to_bits()),
-        IpAddr::V6(ip) => {
-            let bits = ip.to_bits();
-            ((bits >> 64) as u64).rotate_left(17) ^ bits as u64
-        }
-    };
-    (u64::from(slot) << 48) ^ (ip << 16) ^ u64::from(addr.port())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::connection_key;
-
-    #[test]
-    fn connections_are_kept_apart_by_slot_address_and_port() {
-        let key = |slot, text: &str| connection_key(slot, text.parse().unwrap());
-        let keys = [
-            key(0, "10.0.0.1:80"),
-            key(1, "10.0.0.1:80"),
-            key(0, "10.0.0.2:80"),
-            key(0, "10.0.0.1:81"),
-            key(0, "[fd00::1]:80"),
-            key(0, "[fd00::2]:80"),
-        ];
-        for (at, one) in keys.iter().enumerate() {
-            assert!(!keys[at + 1..].contains(one), "{keys:?}");
-        }
-    }
 }

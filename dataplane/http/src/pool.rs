@@ -20,7 +20,7 @@ use crate::read_ahead::ReadAhead;
 /// Where an upstream connection leads, and how long it may wait for its next use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Target {
-    /// Stable name of the endpoint; connections are kept by it.
+    /// Stable name of the endpoint; connections are kept by it and the address.
     pub key: u64,
     /// Resolved address.
     pub addr: SocketAddr,
@@ -55,9 +55,12 @@ struct Idle<I: Io> {
     limit: Duration,
 }
 
+/// What idle connections are kept by: whose they are and where they lead, so that none outlives a change of either.
+type Place = (u64, SocketAddr);
+
 struct Inner<I: Io> {
     /// Oldest first.
-    idle: RefCell<AHashMap<u64, VecDeque<Idle<I>>>>,
+    idle: RefCell<AHashMap<Place, VecDeque<Idle<I>>>>,
     spare: RefCell<Vec<Vec<u8>>>,
     counts: PoolCounts,
 }
@@ -110,7 +113,7 @@ impl<I: Io> Pool<I> {
     /// Takes the youngest healthy idle connection; what is found old or closed on the way is closed.
     pub(crate) fn checkout(&self, target: &Target, now: Mono) -> Option<ReadAhead<I>> {
         let mut idle = self.0.idle.borrow_mut();
-        let queue = idle.get_mut(&target.key)?;
+        let queue = idle.get_mut(&(target.key, target.addr))?;
         while let Some(mut entry) = queue.pop_back() {
             if now.since(entry.since) >= entry.limit.min(target.idle_limit) {
                 self.retire(1 + queue.len());
@@ -132,7 +135,7 @@ impl<I: Io> Pool<I> {
             return;
         }
         let mut idle = self.0.idle.borrow_mut();
-        let queue = idle.entry(target.key).or_default();
+        let queue = idle.entry((target.key, target.addr)).or_default();
         if queue.len() >= target.idle_max {
             let surplus = queue.len() + 1 - target.idle_max;
             queue.drain(..surplus);
@@ -163,9 +166,13 @@ impl<I: Io> Pool<I> {
 
     /// Closes all idle connections of an endpoint that is gone.
     pub fn forget(&self, key: u64) {
-        if let Some(queue) = self.0.idle.borrow_mut().remove(&key) {
-            self.retire(queue.len());
-        }
+        self.0.idle.borrow_mut().retain(|place, queue| {
+            let is_kept = place.0 != key;
+            if !is_kept {
+                self.retire(queue.len());
+            }
+            is_kept
+        });
     }
 
     fn retire(&self, connections: usize) {

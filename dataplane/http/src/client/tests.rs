@@ -391,6 +391,21 @@ fn idle_connections_are_few_and_young() {
 }
 
 #[test]
+fn a_connection_serves_only_the_address_it_leads_to() {
+    let (old, new) = (Scripted::new([bytes(OK_A)]), Scripted::new([bytes(OK_A)]));
+    let mut bench = bench(&[&old, &new]);
+    run(async {
+        assert_eq!(bench.call("hi").await, ok("a"));
+        // The endpoint has moved.
+        bench.target.addr = ([127, 0, 0, 2], 1).into();
+        assert_eq!(bench.call("hi").await, ok("a"));
+    });
+    assert_eq!((bench.counts()[0], bench.pool.idle_count()), (2, 2));
+    bench.pool.forget(7);
+    assert!(old.is_closed() && new.is_closed());
+}
+
+#[test]
 fn an_endpoint_that_is_gone_leaves_no_connection() {
     let peer = Scripted::new([bytes(OK_A)]);
     let bench = bench(&[&peer]);
