@@ -1,5 +1,6 @@
 //! The built gateway between raw clients and simulated engines, over real sockets.
 
+mod attacks;
 mod disconnects;
 mod http;
 mod limits;

@@ -79,6 +79,7 @@ async fn infer(
     let wants_usage = core.settings.inject_usage && is_streaming && !intake.asks_for_usage();
     let mut adds_usage = wants_usage && !core.refuses_usage(grant.slot);
     let id = finish.id().text();
+    let mut was_refused = false;
     let mut answer = ResponseHead::default();
     let (mut upstream, sent_after) = loop {
         finish.attempt(metric_row, grant.slot);
@@ -105,9 +106,13 @@ async fn infer(
             let answer = Answer { head: &answer, served: &served, overhead, arrived: Mono::now() };
             return whole::send_error(conn, &answer, &body, finish).await;
         }
-        core.remember_refusal(grant.slot);
-        adds_usage = false;
+        (adds_usage, was_refused) = (false, true);
     };
+    // An engine that takes the request without the option refused the option. One that still says no may only have quoted
+    // it, and a client could have put it there to be quoted.
+    if was_refused && answer.status() < 300 {
+        core.remember_refusal(grant.slot);
+    }
     // The engine has the body: a long answer must not keep a long prompt in memory.
     drop(intake);
 

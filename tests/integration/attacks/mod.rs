@@ -1,0 +1,3 @@
+//! Peers that mean harm or know no better: what they try costs them, not the gateway and not each other.
+
+mod refused_option;
