@@ -2,11 +2,13 @@
 //! asked for and the client did not.
 
 use std::future::ready;
+use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
 use llmgw_http::chunk_buf::ChunkBuf;
 use llmgw_http::client::{Piece, Upstream};
+use llmgw_http::draft::ResponseDraft;
 use llmgw_http::error::BodyError;
 use llmgw_http::head::ResponseHead;
 use llmgw_http::server::{BodyLength, ServerConn};
@@ -15,7 +17,7 @@ use llmgw_openai::error::ErrorBody;
 use llmgw_openai::sse;
 use llmgw_openai::tap::{StreamTap, Withhold};
 use llmgw_runtime::tcp::Tcp;
-use llmgw_runtime::timer::timeout;
+use llmgw_runtime::timer::{Elapsed, timeout};
 use llmgw_runtime::{Either, race};
 
 use crate::core::Core;
@@ -59,15 +61,29 @@ pub(crate) async fn next_piece(
     conn: &mut ServerConn<Tcp>,
     upstream: &mut Upstream<Tcp>,
     buf: ChunkBuf,
-    limit: (Duration, Reason),
+    limit: Limit,
 ) -> Result<Piece, Broken> {
-    let (time, reason) = limit;
-    match race(timeout(time, upstream.next_piece(buf)), conn.reader.gone()).await {
+    let Limit { left, reason, whole } = limit;
+    match race(timeout(left, upstream.next_piece(buf)), conn.reader.gone()).await {
         Either::Left(Ok(Ok(piece))) => Ok(piece),
         Either::Left(Ok(Err(error))) => Err(Broken::Engine(reason_of(error), error.to_string())),
-        Either::Left(Err(_)) => Err(Broken::Engine(reason, format!("{} after {time:?}", reason.code()))),
+        Either::Left(Err(_)) => Err(Broken::Engine(reason, format!("{} after {whole:?}", reason.code()))),
         Either::Right(()) => Err(Broken::ClientGone),
     }
+}
+
+/// Sends the head of an answer and its first piece to the client; otherwise as [`send_piece`].
+pub(crate) async fn send_start(
+    conn: &mut ServerConn<Tcp>,
+    draft: ResponseDraft,
+    length: BodyLength,
+    buf: ChunkBuf,
+    deadline: Mono,
+    finish: &mut Finish,
+) -> Option<ChunkBuf> {
+    let sent = timeout(deadline.since(Mono::now()), conn.writer.start_with(draft, length, buf));
+    let sent = race(sent, conn.reader.gone()).await;
+    after_sending(sent, conn, finish)
 }
 
 /// Sends a piece of an answer to the client; the buffer comes back empty.
@@ -81,7 +97,22 @@ pub(crate) async fn send_piece(
     finish: &mut Finish,
 ) -> Option<ChunkBuf> {
     let sent = timeout(deadline.since(Mono::now()), conn.writer.chunk(buf));
-    match race(sent, conn.reader.gone()).await {
+    let sent = race(sent, conn.reader.gone()).await;
+    after_sending(sent, conn, finish)
+}
+
+/// Sends the last piece of an answer and its end to the client. Whether that client is still there is of no concern then.
+pub(crate) async fn send_end(conn: &mut ServerConn<Tcp>, last: ChunkBuf, deadline: Mono, finish: &mut Finish) {
+    let sent = timeout(deadline.since(Mono::now()), conn.writer.finish_with(last)).await;
+    after_sending(Either::Left(sent), conn, finish);
+}
+
+fn after_sending(
+    sent: Either<Result<(io::Result<()>, ChunkBuf), Elapsed>, ()>,
+    conn: &mut ServerConn<Tcp>,
+    finish: &mut Finish,
+) -> Option<ChunkBuf> {
+    match sent {
         Either::Left(Ok((Ok(()), empty))) => Some(empty),
         Either::Left(Ok((Err(_), _))) | Either::Right(()) => None,
         Either::Left(Err(_)) => {
@@ -99,8 +130,17 @@ fn reason_of(error: BodyError) -> Reason {
     }
 }
 
+/// The time one more piece may take.
+pub(crate) struct Limit {
+    pub(crate) left: Duration,
+    /// Which limit that is.
+    pub(crate) reason: Reason,
+    /// The limit as it was set, of which some may be used up.
+    whole: Duration,
+}
+
 /// The time one more piece may take, and which limit that is.
-pub(crate) fn piece_limit(core: &Core, deadline: Mono, is_first: bool) -> (Duration, Reason) {
+pub(crate) fn piece_limit(core: &Core, deadline: Mono, is_first: bool) -> Limit {
     let timeouts = &core.settings.timeouts;
     let (step, reason) = if is_first {
         (timeouts.first_token, Reason::FirstTokenTimeout)
@@ -108,7 +148,11 @@ pub(crate) fn piece_limit(core: &Core, deadline: Mono, is_first: bool) -> (Durat
         (timeouts.between_events, Reason::BetweenEventsTimeout)
     };
     let left = deadline.since(Mono::now());
-    if left < step { (left, Reason::TotalTimeout) } else { (step, reason) }
+    if left < step {
+        Limit { left, reason: Reason::TotalTimeout, whole: timeouts.total }
+    } else {
+        Limit { left: step, reason, whole: step }
+    }
 }
 
 /// Passes a stream of events on to its end.
@@ -143,10 +187,12 @@ pub(crate) async fn stream(
         None => (ChunkBuf::new(), false),
     };
     finish.sent(buf.len());
-    let (started, empty) = conn.writer.start_with(draft, BodyLength::Unknown, buf).await;
-    buf = empty;
-    if started.is_err() {
-        return Ok(());
+    match send_start(conn, draft, BodyLength::Unknown, buf, deadline, finish).await {
+        Some(empty) => buf = empty,
+        None => {
+            relay.report(finish);
+            return Ok(());
+        }
     }
     while !is_last {
         let limit = piece_limit(core, deadline, !relay.tap.learned().has_first_token());
@@ -192,10 +238,7 @@ pub(crate) async fn stream(
         core.cells.broken_streams.increment();
     }
     upstream.release(Mono::now());
-    if timeout(deadline.since(Mono::now()), conn.writer.finish_with(buf)).await.is_err() {
-        finish.fail(Reason::TotalTimeout.code());
-        conn.writer.abort();
-    }
+    send_end(conn, buf, deadline, finish).await;
     Ok(())
 }
 

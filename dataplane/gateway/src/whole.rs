@@ -11,12 +11,11 @@ use llmgw_openai::error::{Wrapping, wrap};
 use llmgw_openai::usage::{Reading, of_body};
 use llmgw_runtime::tcp::Tcp;
 use llmgw_runtime::timer::timeout;
-use llmgw_runtime::{Either, race};
 
 use crate::core::Core;
 use crate::error::{ApiError, Reason};
 use crate::finish::Finish;
-use crate::relay::{Answer, Broken, next_piece, piece_limit, send_piece};
+use crate::relay::{Answer, Broken, Limit, next_piece, piece_limit, send_end, send_piece, send_start};
 use crate::respond;
 
 /// How much of an engine's error is read; what lies beyond is not passed on.
@@ -29,8 +28,8 @@ pub(crate) async fn collect(core: &Core, upstream: &mut Upstream<Tcp>, deadline:
     let mut body = Vec::new();
     let mut buf = ChunkBuf::new();
     loop {
-        let (limit, _) = piece_limit(core, deadline, false);
-        let Ok(Ok(Piece { buf: piece, is_last })) = timeout(limit, upstream.next_piece(buf)).await else { break };
+        let Limit { left, .. } = piece_limit(core, deadline, false);
+        let Ok(Ok(Piece { buf: piece, is_last })) = timeout(left, upstream.next_piece(buf)).await else { break };
         let room = ERROR_BYTES_MAX - body.len();
         body.extend_from_slice(piece.payload().get(..piece.len().min(room)).unwrap_or_default());
         if is_last || body.len() == ERROR_BYTES_MAX {
@@ -121,14 +120,14 @@ pub(crate) async fn relay(
         // The common case: the usage is known and the connection free before the answer leaves.
         read_usage(&tail, answer, finish);
         upstream.release(Mono::now());
-        if conn.writer.start_with(draft, length, buf).await.0.is_ok() {
-            let _ = conn.writer.finish().await;
+        if let Some(empty) = send_start(conn, draft, length, buf, deadline, finish).await {
+            send_end(conn, empty, deadline, finish).await;
         }
         return Ok(());
     }
-    match race(conn.writer.start_with(draft, length, buf), conn.reader.gone()).await {
-        Either::Left((Ok(()), empty)) => buf = empty,
-        Either::Left((Err(_), _)) | Either::Right(()) => return Ok(()),
+    match send_start(conn, draft, length, buf, deadline, finish).await {
+        Some(empty) => buf = empty,
+        None => return Ok(()),
     }
     while !is_last {
         let limit = piece_limit(core, deadline, false);
@@ -151,7 +150,8 @@ pub(crate) async fn relay(
     }
     read_usage(&tail, answer, finish);
     upstream.release(Mono::now());
-    let _ = conn.writer.finish().await;
+    buf.clear();
+    send_end(conn, buf, deadline, finish).await;
     Ok(())
 }
 

@@ -53,7 +53,8 @@ pub struct ServerLimits {
     pub client_header: Duration,
     /// For each [`BODY_PROGRESS_BYTES`] of a body: 408 after.
     pub client_body: Duration,
-    /// Between two requests of a connection: closed without a word after.
+    /// Between two requests of a connection, and for a client to take in a whole answer of ours: closed without a word
+    /// after.
     pub client_idle: Duration,
 }
 

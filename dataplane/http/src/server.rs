@@ -38,7 +38,8 @@ impl<I: Io> ServerConn<I> {
     /// A connection that was just accepted.
     pub fn new(io: I, limits: Rc<ServerLimits>) -> Self {
         let turn = Rc::new(Turn::default());
-        Self { reader: RequestReader::new(io.clone(), limits, Rc::clone(&turn)), writer: ResponseWriter::new(io, turn) }
+        let writer = ResponseWriter::new(io.clone(), Rc::clone(&limits), Rc::clone(&turn));
+        Self { reader: RequestReader::new(io, limits, turn), writer }
     }
 }
 

@@ -8,10 +8,11 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use llmgw_runtime::io::{Io, IoBuf};
+use llmgw_runtime::timer::{Elapsed, timeout};
 
 use crate::chunk_buf::ChunkBuf;
 use crate::draft::{ResponseDraft, SaidFraming};
-use crate::limits::{COALESCE_BYTES_MAX, IDLE_BUF_BYTES};
+use crate::limits::{COALESCE_BYTES_MAX, IDLE_BUF_BYTES, ServerLimits};
 use crate::server::{Phase, Turn};
 
 /// What is known about a streamed body's length.
@@ -39,13 +40,14 @@ enum Mode {
 pub struct ResponseWriter<I: Io> {
     io: I,
     turn: Rc<Turn>,
+    limits: Rc<ServerLimits>,
     mode: Mode,
     spare: Vec<u8>,
 }
 
 impl<I: Io> ResponseWriter<I> {
-    pub(super) fn new(io: I, turn: Rc<Turn>) -> Self {
-        Self { io, turn, mode: Mode::Withheld, spare: Vec::new() }
+    pub(super) fn new(io: I, limits: Rc<ServerLimits>, turn: Rc<Turn>) -> Self {
+        Self { io, turn, limits, mode: Mode::Withheld, spare: Vec::new() }
     }
 
     /// Begins a response head in the writer's own buffer.
@@ -64,8 +66,16 @@ impl<I: Io> ResponseWriter<I> {
     }
 
     /// Sends a whole response. Cost: one write up to 16 KiB of body, two above.
+    ///
+    /// Errors: also when the client does not take it in within `client_idle`; the connection is closed then.
     pub async fn send(&mut self, draft: ResponseDraft, body: impl Into<Bytes>) -> io::Result<()> {
-        let body: Bytes = body.into();
+        match timeout(self.limits.client_idle, self.send_whole(draft, body.into())).await {
+            Ok(sent) => sent,
+            Err(Elapsed) => Err(self.give_up()),
+        }
+    }
+
+    async fn send_whole(&mut self, draft: ResponseDraft, body: Bytes) -> io::Result<()> {
         let withholds = self.turn.is_head_request.get() || draft.is_bodiless();
         let framing = if draft.is_bodiless() { SaidFraming::Nothing } else { SaidFraming::Length(body.len() as u64) };
         let mut head = draft.end(framing, self.settle_close());
@@ -158,7 +168,16 @@ impl<I: Io> ResponseWriter<I> {
     }
 
     pub(super) async fn send_continue(&mut self) -> io::Result<()> {
-        self.write(&b"HTTP/1.1 100 Continue\r\n\r\n"[..]).await.0
+        match timeout(self.limits.client_idle, self.write(&b"HTTP/1.1 100 Continue\r\n\r\n"[..])).await {
+            Ok((sent, _)) => sent,
+            Err(Elapsed) => Err(self.give_up()),
+        }
+    }
+
+    /// The client has not read for too long: what is left of its answers would only be kept for nobody.
+    fn give_up(&mut self) -> io::Error {
+        self.abort();
+        io::ErrorKind::TimedOut.into()
     }
 
     fn begin_stream(&mut self, draft: ResponseDraft, length: BodyLength) -> Vec<u8> {
