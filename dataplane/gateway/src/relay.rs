@@ -27,6 +27,8 @@ use crate::respond::{self, Served};
 
 /// How long a client may take to take in that its stream broke.
 const LAST_WORD: Duration = Duration::from_secs(1);
+/// How long an engine may take to end its answer once it has said that it is done.
+const AFTER_END_MARK: Duration = Duration::from_secs(1);
 
 /// An engine's answer whose head has arrived.
 pub(crate) struct Answer<'a> {
@@ -194,8 +196,12 @@ pub(crate) async fn stream(
             return Ok(());
         }
     }
+    let mut engine_deadline = deadline;
     while !is_last {
-        let limit = piece_limit(core, deadline, !relay.tap.learned().has_first_token());
+        if relay.tap.learned().is_done {
+            engine_deadline = engine_deadline.min(Mono::now() + AFTER_END_MARK);
+        }
+        let limit = piece_limit(core, engine_deadline, !relay.tap.learned().has_first_token());
         match next_piece(conn, &mut upstream, buf, limit).await {
             Ok(piece) => {
                 is_last = piece.is_last;
@@ -204,6 +210,11 @@ pub(crate) async fn stream(
             Err(Broken::ClientGone) => {
                 relay.report(finish);
                 return Ok(());
+            }
+            // The client has its whole answer: nothing may follow the end mark, and how the engine hangs up is its own affair.
+            Err(Broken::Engine(..)) if relay.tap.learned().is_done => {
+                buf = ChunkBuf::new();
+                break;
             }
             Err(Broken::Engine(reason, why)) => {
                 drop(upstream);
