@@ -23,7 +23,7 @@ const IDLE_PER_ENDPOINT: usize = 512;
 /// What an attempt sends.
 pub(crate) struct Request<'a> {
     pub(crate) head: &'a RequestHead,
-    pub(crate) route: Inference,
+    pub(crate) route: &'static Inference,
     /// With its question mark.
     pub(crate) query: &'a [u8],
     pub(crate) intake: &'a Intake,
@@ -49,7 +49,7 @@ pub(crate) async fn send(
     let member = pool.members.get(grant.member as usize).ok_or_else(missing)?;
     let target = target(endpoint, grant).ok_or_else(missing)?;
 
-    let (route, query) = (request.route.path().as_bytes(), request.query);
+    let (route, query) = (request.route.path.as_bytes(), request.query);
     let host = endpoint.host.as_bytes();
     let mut draft = if query.is_empty() {
         RequestDraft::new(core.pool.buffer(), b"POST", route, host)

@@ -7,13 +7,14 @@ use std::rc::Rc;
 
 use llmgw_kit::clock::{Mono, Wall};
 use llmgw_obs::rows::RowIdx;
+use llmgw_openai::style::ErrorStyle;
 use llmgw_openai::usage::Usage;
 use llmgw_router::access::AccessRecord;
 use llmgw_router::metrics::status_row;
 use llmgw_types::{BoardSlot, RequestId};
 
 use crate::core::Core;
-use crate::route::Route;
+use crate::route::{Route, UsageReport};
 
 /// A client that left before an answer began, in metrics and logs.
 const CLIENT_GONE: u16 = 499;
@@ -29,6 +30,8 @@ pub(crate) struct Finish {
     reason: Option<&'static str>,
     metric_row: u32,
     slot: Option<BoardSlot>,
+    errors: ErrorStyle,
+    usage_report: UsageReport,
     is_inference: bool,
     is_streamed: bool,
     attempt_count: u32,
@@ -58,6 +61,8 @@ impl Finish {
             reason: None,
             metric_row: RowIdx::OTHER.0,
             slot: None,
+            errors: ErrorStyle::OpenAi,
+            usage_report: UsageReport::Never,
             is_inference: false,
             is_streamed: false,
             attempt_count: 0,
@@ -74,7 +79,20 @@ impl Finish {
 
     pub(crate) fn route(&mut self, route: Route<'_>) {
         self.route = route.word();
-        self.is_inference = matches!(route, Route::Inference(_));
+        if let Route::Inference(route) = route {
+            self.is_inference = true;
+            self.usage_report = route.usage;
+        }
+    }
+
+    /// The shape in which this request's errors are.
+    pub(crate) fn errors_as(&mut self, style: ErrorStyle) {
+        self.errors = style;
+    }
+
+    /// See [`Self::errors_as`].
+    pub(crate) fn errors(&self) -> ErrorStyle {
+        self.errors
     }
 
     /// The pool and endpoint of an attempt.
@@ -113,12 +131,15 @@ impl Finish {
         self.sent_bytes += bytes as u64;
     }
 
-    /// What the engine reported, and how many of its values made no sense. Without any report the answer is counted as
-    /// one without usage.
+    /// What the engine reported, and how many of its values made no sense. Where a report is expected and there is none,
+    /// the answer is counted as one without usage.
     pub(crate) fn usage(&mut self, usage: Usage, absurd_count: u32) {
+        if self.usage_report == UsageReport::Never {
+            return;
+        }
         if absurd_count > 0 {
             self.core.cells.usage_absent[1].increment();
-        } else if usage.is_empty() {
+        } else if usage.is_empty() && self.usage_report == UsageReport::Expected {
             self.core.cells.usage_absent[0].increment();
         }
         self.usage = Some(usage);

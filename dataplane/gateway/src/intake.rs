@@ -9,59 +9,111 @@ use std::ops::Deref;
 use bytes::Bytes;
 use llmgw_http::head::RequestHead;
 use llmgw_http::server::ServerConn;
+use llmgw_openai::multipart::{self, Form};
 use llmgw_openai::patch::{Edits, Segment};
 use llmgw_openai::scan::{Scan, scan};
 use llmgw_runtime::tcp::Tcp;
 
-use crate::error::ApiError;
+use crate::error::{ApiError, Reason};
+use crate::route::BodyKind;
+
+/// Bytes of recorded speech that stand for one token of it, as a guess before any engine counted.
+const AUDIO_BYTES_PER_TOKEN: u64 = 256;
 
 /// A body and what was found in it.
 pub(crate) struct Intake {
     body: Bytes,
-    scan: Scan,
+    found: Found,
+}
+
+enum Found {
+    Json(Scan),
+    Multipart(Form),
 }
 
 /// Reads and checks a body. `None` when the client left before it was complete.
 ///
-/// Errors: over a limit, too slow, badly framed, or not a JSON object that names a model.
-pub(crate) async fn read(head: &RequestHead, conn: &mut ServerConn<Tcp>) -> Result<Option<Intake>, ApiError> {
+/// Errors: over a limit, too slow, badly framed, or not a body of its kind that names a model.
+pub(crate) async fn read(
+    head: &RequestHead,
+    kind: BodyKind,
+    conn: &mut ServerConn<Tcp>,
+) -> Result<Option<Intake>, ApiError> {
     let ServerConn { reader, writer } = conn;
     let Some(body) = reader.body(head, writer).await? else { return Ok(None) };
-    let scan = scan(&body)?;
-    Ok(Some(Intake { body, scan }))
+    let found = match kind {
+        BodyKind::Json => Found::Json(scan(&body)?),
+        BodyKind::Multipart => Found::Multipart(form(head, &body)?),
+    };
+    Ok(Some(Intake { body, found }))
+}
+
+fn form(head: &RequestHead, body: &[u8]) -> Result<Form, ApiError> {
+    let mut types = head.headers().filter(|(name, _)| name.eq_ignore_ascii_case(b"content-type"));
+    let content_type = types.next().map_or(&b""[..], |(_, value)| value);
+    if types.next().is_some() {
+        return Err(ApiError::new(Reason::BadRequest, "Content-Type is given twice; its boundary must be one"));
+    }
+    let boundary = multipart::boundary(content_type)?;
+    Ok(multipart::form(body, &boundary)?)
 }
 
 impl Intake {
     /// The model's name as the client wrote it.
     pub(crate) fn model(&self) -> Cow<'_, str> {
-        self.scan.model(&self.body)
+        match &self.found {
+            Found::Json(scan) => scan.model(&self.body),
+            Found::Multipart(form) => Cow::Borrowed(form.model(&self.body)),
+        }
     }
 
     pub(crate) fn is_streaming(&self) -> bool {
-        self.scan.is_streaming()
+        match &self.found {
+            Found::Json(scan) => scan.is_streaming(),
+            Found::Multipart(form) => form.is_streaming,
+        }
     }
 
     /// Whether the client itself asked for usage in its stream.
     pub(crate) fn asks_for_usage(&self) -> bool {
-        self.scan.asks_for_usage()
+        matches!(&self.found, Found::Json(scan) if scan.asks_for_usage())
     }
 
     /// A guess at the prompt's length. Units: tokens.
     pub(crate) fn prompt_tokens_estimate(&self) -> u64 {
-        self.scan.prompt_tokens_estimate()
+        let bytes = self.body.len() as u64;
+        match &self.found {
+            Found::Multipart(_) => bytes.div_ceil(AUDIO_BYTES_PER_TOKEN),
+            // Texts to be judged or taken apart stand in fields of their own: nearly all of the body.
+            Found::Json(scan) if scan.prompts.each().next().is_none() => bytes.div_ceil(4),
+            Found::Json(scan) => scan.prompt_tokens_estimate(),
+        }
     }
 
     /// The body for an engine that calls the model `served_as`, asked for usage where `adds_usage` says so; in pieces,
     /// each of what stays shared with the original.
     pub(crate) fn pieces(&self, served_as: &str, adds_usage: bool) -> Pieces {
-        let mut edits = Edits::new();
-        if self.model() != served_as {
-            edits.served_model(&self.scan, served_as);
+        let renames = self.model() != served_as;
+        match &self.found {
+            Found::Json(scan) => {
+                let mut edits = Edits::new();
+                if renames {
+                    edits.served_model(scan, served_as);
+                }
+                if adds_usage {
+                    edits.include_usage(scan);
+                }
+                if !edits.is_empty() {
+                    return Pieces::Cut(cut(&self.body, edits.segments(self.body.len())));
+                }
+            }
+            Found::Multipart(form) => {
+                if renames {
+                    return Pieces::Cut(cut(&self.body, form.with_model(self.body.len(), served_as)));
+                }
+            }
         }
-        if adds_usage {
-            edits.include_usage(&self.scan);
-        }
-        if edits.is_empty() { Pieces::Whole([self.body.clone()]) } else { Pieces::Cut(cut(&self.body, &edits)) }
+        Pieces::Whole([self.body.clone()])
     }
 }
 
@@ -82,9 +134,8 @@ impl Deref for Pieces {
     }
 }
 
-fn cut(body: &Bytes, edits: &Edits<'_>) -> Vec<Bytes> {
-    edits
-        .segments(body.len())
+fn cut<'s>(body: &Bytes, segments: impl Iterator<Item = Segment<'s>>) -> Vec<Bytes> {
+    segments
         .map(|segment| match segment {
             Segment::Keep(range) => body.slice(range),
             Segment::Insert(bytes) => Bytes::copy_from_slice(bytes),

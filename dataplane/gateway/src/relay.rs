@@ -14,7 +14,6 @@ use llmgw_http::head::ResponseHead;
 use llmgw_http::server::{BodyLength, ServerConn};
 use llmgw_kit::clock::Mono;
 use llmgw_openai::error::ErrorBody;
-use llmgw_openai::sse;
 use llmgw_openai::tap::{StreamTap, Withhold};
 use llmgw_runtime::tcp::Tcp;
 use llmgw_runtime::timer::{Elapsed, timeout};
@@ -271,7 +270,7 @@ async fn break_off(
     }
     let message = format!("replica {}: {why}", served.replica);
     let error = ErrorBody { message: &message, kind: reason.kind(), param: None, code: Some(reason.code()) };
-    sse::error_event(&mut event, &error);
+    finish.errors().write_event(&mut event, reason.status(), &error);
     let mut buf = ChunkBuf::new();
     buf.extend(&event);
     let _ = race(timeout(LAST_WORD, conn.writer.chunk(buf)), conn.reader.gone()).await;

@@ -19,12 +19,13 @@ pub(crate) struct Served<'a> {
     pub(crate) model: &'a str,
 }
 
-/// Sends an error in OpenAI's shape. A client that is gone by then is nobody's trouble.
+/// Sends an error in the shape of its route. A client that is gone by then is nobody's trouble.
 pub(crate) async fn error(conn: &mut ServerConn<Tcp>, error: &ApiError, finish: &mut Finish) {
     let reason = error.reason;
     let mut body = Vec::with_capacity(160 + error.message.len());
-    ErrorBody { message: &error.message, kind: reason.kind(), param: error.param, code: Some(reason.code()) }
-        .write(&mut body);
+    let shown =
+        ErrorBody { message: &error.message, kind: reason.kind(), param: error.param, code: Some(reason.code()) };
+    finish.errors().write(&mut body, reason.status(), &shown);
     finish.fail(reason.code());
     let mut draft = own_draft(conn, reason.status(), finish);
     if let Some(seconds) = reason.retry_after() {
@@ -38,7 +39,8 @@ pub(crate) async fn wrong_method(conn: &mut ServerConn<Tcp>, allow: &'static str
     let reason = crate::error::Reason::MethodNotAllowed;
     let mut body = Vec::new();
     let message = format!("this path takes {allow} only");
-    ErrorBody { message: &message, kind: reason.kind(), param: None, code: Some(reason.code()) }.write(&mut body);
+    let shown = ErrorBody { message: &message, kind: reason.kind(), param: None, code: Some(reason.code()) };
+    finish.errors().write(&mut body, reason.status(), &shown);
     finish.fail(reason.code());
     let mut draft = own_draft(conn, reason.status(), finish);
     draft.header("allow", allow);

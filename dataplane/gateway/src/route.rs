@@ -1,12 +1,19 @@
 //! What a target means. Routes are matched whole, never joined to anything: the path an engine sees is ours.
+//!
+//! [`ROUTES`] is all there is to know of a route that engines answer; the request path asks it and never the path.
 
 use std::borrow::Cow;
+
+use llmgw_openai::stored::is_id;
+use llmgw_openai::style::ErrorStyle;
 
 /// Where a request goes by its method and path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Route<'a> {
-    /// A POST with a JSON body that names a model; forwarded to an engine under the same path.
-    Inference(Inference),
+    /// A POST whose body names a model; forwarded to an engine under the same path.
+    Inference(&'static Inference),
+    /// A response that an engine holds.
+    Stored(Stored<'a>),
     /// `GET /v1/models`.
     Models,
     /// `GET /v1/models/NAME`, decoded.
@@ -24,32 +31,106 @@ pub(crate) enum Route<'a> {
     Unknown,
 }
 
-/// Routes that engines answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Inference {
-    ChatCompletions,
-    Completions,
-    Embeddings,
+/// A route that engines answer.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Inference {
+    /// Here and at the engine.
+    pub(crate) path: &'static str,
+    pub(crate) body: BodyKind,
+    pub(crate) usage: UsageReport,
+    pub(crate) errors: ErrorStyle,
+    pub(crate) streams: Streams,
+    /// Whether `stream_options` may be added for a client that did not ask for usage.
+    pub(crate) injects_usage: bool,
+    /// Whether the engine may hold the answer for a later request that names it.
+    pub(crate) stores: bool,
 }
 
-impl Inference {
-    /// The path, here and at the engine.
-    pub(crate) const fn path(self) -> &'static str {
-        match self {
-            Self::ChatCompletions => "/v1/chat/completions",
-            Self::Completions => "/v1/completions",
-            Self::Embeddings => "/v1/embeddings",
-        }
-    }
+/// How a request's body is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BodyKind {
+    Json,
+    Multipart,
+}
 
-    const ALL: [Self; 3] = [Self::ChatCompletions, Self::Completions, Self::Embeddings];
+/// What an answer says of its tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UsageReport {
+    /// Always; where it is missing, that is counted.
+    Expected,
+    /// Some engines say, others do not.
+    IfAny,
+    /// Nothing was generated, or the answer is no JSON: what looks like usage there is none.
+    Never,
+}
+
+/// Whether an answer may be a stream of events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Streams {
+    Never,
+    /// Where the body's `stream` says so.
+    OnRequest,
+}
+
+/// What most routes are.
+const JSON: Inference = Inference {
+    path: "",
+    body: BodyKind::Json,
+    usage: UsageReport::Expected,
+    errors: ErrorStyle::OpenAi,
+    streams: Streams::Never,
+    injects_usage: false,
+    stores: false,
+};
+const GENERATION: Inference = Inference { streams: Streams::OnRequest, ..JSON };
+const JUDGEMENT: Inference = Inference { usage: UsageReport::IfAny, ..JSON };
+const NO_TOKENS: Inference = Inference { usage: UsageReport::Never, ..JSON };
+const AUDIO_IN: Inference =
+    Inference { body: BodyKind::Multipart, usage: UsageReport::IfAny, streams: Streams::OnRequest, ..JSON };
+
+/// Every route that engines answer.
+pub(crate) static ROUTES: [Inference; 16] = [
+    Inference { path: "/v1/chat/completions", injects_usage: true, ..GENERATION },
+    Inference { path: "/v1/completions", injects_usage: true, ..GENERATION },
+    Inference { path: "/v1/responses", stores: true, ..GENERATION },
+    Inference { path: "/v1/messages", errors: ErrorStyle::Anthropic, ..GENERATION },
+    Inference { path: "/v1/messages/count_tokens", errors: ErrorStyle::Anthropic, ..NO_TOKENS },
+    Inference { path: "/v1/embeddings", ..JSON },
+    Inference { path: "/v1/rerank", ..JUDGEMENT },
+    Inference { path: "/v2/rerank", ..JUDGEMENT },
+    Inference { path: "/rerank", ..JUDGEMENT },
+    Inference { path: "/v1/score", ..JUDGEMENT },
+    Inference { path: "/score", ..JUDGEMENT },
+    Inference { path: "/tokenize", ..NO_TOKENS },
+    Inference { path: "/detokenize", ..NO_TOKENS },
+    Inference { path: "/v1/audio/transcriptions", ..AUDIO_IN },
+    Inference { path: "/v1/audio/translations", ..AUDIO_IN },
+    Inference { path: "/v1/audio/speech", ..NO_TOKENS },
+];
+
+/// A request about a stored response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stored<'a> {
+    /// Made of letters, digits, `_` and `-` alone.
+    pub(crate) id: &'a str,
+    pub(crate) act: Act,
+}
+
+/// What is to happen to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Act {
+    Read,
+    Delete,
+    Cancel,
 }
 
 impl Route<'_> {
     /// A fixed word for logs.
     pub(crate) fn word(&self) -> &'static str {
         match self {
-            Self::Inference(route) => route.path(),
+            Self::Inference(route) => route.path,
+            Self::Stored(Stored { act: Act::Cancel, .. }) => "/v1/responses/{id}/cancel",
+            Self::Stored(_) => "/v1/responses/{id}",
             Self::Models => "/v1/models",
             Self::Model(_) => "/v1/models/{model}",
             Self::Health => "/healthz",
@@ -71,8 +152,11 @@ pub(crate) fn split_query(target: &[u8]) -> (&[u8], &[u8]) {
 /// of ours (`//`, `..`, escapes outside a model's name) is unknown.
 pub(crate) fn route<'a>(method: &[u8], path: &'a [u8]) -> Route<'a> {
     let path = path.strip_suffix(b"/").unwrap_or(path);
-    if let Some(found) = Inference::ALL.into_iter().find(|route| route.path().as_bytes() == path) {
+    if let Some(found) = ROUTES.iter().find(|route| route.path.as_bytes() == path) {
         return if method == b"POST" { Route::Inference(found) } else { Route::WrongMethod { allow: "POST" } };
+    }
+    if let Some(rest) = path.strip_prefix(b"/v1/responses/") {
+        return stored(method, rest);
     }
     let read = match path {
         b"/v1/models" => Route::Models,
@@ -84,6 +168,31 @@ pub(crate) fn route<'a>(method: &[u8], path: &'a [u8]) -> Route<'a> {
         },
     };
     if matches!(method, b"GET" | b"HEAD") { read } else { Route::WrongMethod { allow: "GET, HEAD" } }
+}
+
+/// In which shape errors of a path are, whether or not it is served.
+pub(crate) fn error_style(path: &[u8]) -> ErrorStyle {
+    match path.strip_prefix(b"/v1/messages") {
+        Some([] | [b'/', ..]) => ErrorStyle::Anthropic,
+        _ => ErrorStyle::OpenAi,
+    }
+}
+
+/// `ID` or `ID/cancel`. What cannot be an id is none of ours: it never becomes part of a path.
+fn stored<'a>(method: &[u8], rest: &'a [u8]) -> Route<'a> {
+    let (id, is_cancel) = match rest.strip_suffix(b"/cancel") {
+        Some(id) => (id, true),
+        None => (rest, false),
+    };
+    let Some(id) = std::str::from_utf8(id).ok().filter(|id| is_id(id.as_bytes())) else { return Route::Unknown };
+    let act = match (method, is_cancel) {
+        (b"POST", true) => Act::Cancel,
+        (_, true) => return Route::WrongMethod { allow: "POST" },
+        (b"GET", false) => Act::Read,
+        (b"DELETE", false) => Act::Delete,
+        _ => return Route::WrongMethod { allow: "GET, DELETE" },
+    };
+    Route::Stored(Stored { id, act })
 }
 
 /// A model's name in a path: it may hold slashes as they are or escaped, and is only looked up, never part of a path of
@@ -124,13 +233,17 @@ mod tests {
         assert_eq!(route(method.as_bytes(), path), want, "{method} {target}");
     }
 
+    fn inference(path: &str) -> Route<'static> {
+        Route::Inference(ROUTES.iter().find(|route| route.path == path).expect("a route"))
+    }
+
     #[test]
     fn routes_are_found_with_a_query_and_with_one_slash_at_the_end() {
-        let chat = || Route::Inference(Inference::ChatCompletions);
-        check("POST", "/v1/chat/completions", chat());
-        check("POST", "/v1/chat/completions/", chat());
-        check("POST", "/v1/chat/completions?api-version=1", chat());
-        check("POST", "/v1/embeddings?", Route::Inference(Inference::Embeddings));
+        check("POST", "/v1/chat/completions", inference("/v1/chat/completions"));
+        check("POST", "/v1/chat/completions/", inference("/v1/chat/completions"));
+        check("POST", "/v1/chat/completions?api-version=1", inference("/v1/chat/completions"));
+        check("POST", "/v1/embeddings?", inference("/v1/embeddings"));
+        check("POST", "/v1/messages?beta=true", inference("/v1/messages"));
         check("GET", "/v1/models", Route::Models);
         check("HEAD", "/v1/models/", Route::Models);
         check("GET", "/healthz", Route::Health);
@@ -141,6 +254,47 @@ mod tests {
     fn a_wrong_method_says_which_is_right() {
         check("GET", "/v1/completions", Route::WrongMethod { allow: "POST" });
         check("DELETE", "/v1/models/m", Route::WrongMethod { allow: "GET, HEAD" });
+    }
+
+    #[test]
+    fn every_route_is_found_by_its_path_and_by_no_other_method_than_post() {
+        for route in &ROUTES {
+            check("POST", route.path, Route::Inference(route));
+            check("GET", route.path, Route::WrongMethod { allow: "POST" });
+            assert_eq!(route.errors, error_style(route.path.as_bytes()), "{}", route.path);
+            // An option in a body that does not know it is a 400 at best.
+            let takes_options = matches!(route.path, "/v1/chat/completions" | "/v1/completions");
+            assert_eq!(route.injects_usage, takes_options, "{}", route.path);
+            assert_eq!(ROUTES.iter().filter(|other| other.path == route.path).count(), 1, "{}", route.path);
+        }
+    }
+
+    #[test]
+    fn stored_responses_are_known_by_ids_that_mean_nothing_in_a_path() {
+        let stored = |act| Route::Stored(Stored { id: "resp_a-1", act });
+        check("GET", "/v1/responses/resp_a-1", stored(Act::Read));
+        check("GET", "/v1/responses/resp_a-1/?stream=true", stored(Act::Read));
+        check("DELETE", "/v1/responses/resp_a-1", stored(Act::Delete));
+        check("POST", "/v1/responses/resp_a-1/cancel", stored(Act::Cancel));
+        check("POST", "/v1/responses/resp_a-1", Route::WrongMethod { allow: "GET, DELETE" });
+        check("GET", "/v1/responses/resp_a-1/cancel", Route::WrongMethod { allow: "POST" });
+        for id in ["..", "a%2fb", "a/b", "a/b/cancel", "/cancel", "a.b", "é"] {
+            check("GET", &format!("/v1/responses/{id}"), Route::Unknown);
+        }
+    }
+
+    #[test]
+    fn errors_below_messages_are_anthropics() {
+        for (path, style) in [
+            ("/v1/messages", ErrorStyle::Anthropic),
+            ("/v1/messages/", ErrorStyle::Anthropic),
+            ("/v1/messages/batches", ErrorStyle::Anthropic),
+            ("/v1/messagesx", ErrorStyle::OpenAi),
+            ("/v1/chat/completions", ErrorStyle::OpenAi),
+            ("", ErrorStyle::OpenAi),
+        ] {
+            assert_eq!(error_style(path.as_bytes()), style, "{path}");
+        }
     }
 
     #[test]

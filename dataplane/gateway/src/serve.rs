@@ -18,10 +18,10 @@ use crate::attempt::{self, Request};
 use crate::core::Core;
 use crate::error::{ApiError, Reason};
 use crate::finish::Finish;
-use crate::handlers::{health, models};
+use crate::handlers::{self, health, models};
 use crate::relay::{self, Answer};
 use crate::respond::{self, Served};
-use crate::route::{Inference, Route, route, split_query};
+use crate::route::{Inference, Route, Streams, error_style, route, split_query};
 use crate::snapshot::Tables;
 use crate::{intake, resolve, whole};
 
@@ -30,10 +30,12 @@ pub(crate) async fn serve(core: &Rc<Core>, head: &RequestHead, conn: &mut Server
     let (path, query) = split_query(head.target());
     let route = route(head.method(), path);
     finish.route(route.clone());
+    finish.errors_as(error_style(path));
     let outcome = match (route, core.tables()) {
         (Route::Inference(route), Some(tables)) => {
             infer(core, &tables, head, route, query, conn, finish).await.map(|()| None)
         }
+        (Route::Stored(stored), Some(_)) => Err(handlers::stored::unknown(stored.id)),
         (Route::Models, Some(tables)) => Ok(Some((200, models::list(&tables)))),
         (Route::Model(name), Some(tables)) => models::one(&tables, &name).map(|body| Some((200, body))),
         (Route::Health, _) => Ok(Some((200, b"{\"status\":\"ok\"}\n".to_vec()))),
@@ -56,12 +58,12 @@ async fn infer(
     core: &Rc<Core>,
     tables: &Rc<Tables>,
     head: &RequestHead,
-    route: Inference,
+    route: &'static Inference,
     query: &[u8],
     conn: &mut ServerConn<Tcp>,
     finish: &mut Finish,
 ) -> Result<(), ApiError> {
-    let Some(intake) = intake::read(head, conn).await? else { return Ok(()) };
+    let Some(intake) = intake::read(head, route.body, conn).await? else { return Ok(()) };
     let received = Mono::now();
     let deadline = received + core.settings.timeouts.total;
     let table = tables.routes();
@@ -75,8 +77,8 @@ async fn infer(
     let served = served(table, model, &grant);
     let metric_row = table.pools.get(grant.pool.idx()).map_or(0, |pool| pool.metric_row.to_native());
 
-    let is_streaming = intake.is_streaming();
-    let wants_usage = core.settings.inject_usage && is_streaming && !intake.asks_for_usage();
+    let is_streaming = route.streams == Streams::OnRequest && intake.is_streaming();
+    let wants_usage = core.settings.inject_usage && route.injects_usage && is_streaming && !intake.asks_for_usage();
     let mut adds_usage = wants_usage && !core.refuses_usage(grant.slot);
     let id = finish.id().text();
     let mut was_refused = false;

@@ -7,7 +7,7 @@ use llmgw_http::chunk_buf::ChunkBuf;
 use llmgw_http::client::{Piece, Upstream};
 use llmgw_http::server::{BodyLength, ServerConn};
 use llmgw_kit::clock::Mono;
-use llmgw_openai::error::{Wrapping, wrap};
+use llmgw_openai::error::Wrapping;
 use llmgw_openai::usage::{Reading, of_body};
 use llmgw_runtime::tcp::Tcp;
 use llmgw_runtime::timer::timeout;
@@ -64,7 +64,7 @@ pub(crate) async fn send_error(
     }
     let overhead_us = answer.overhead_us(finish);
     let mut wrapped = Vec::new();
-    let (draft, body) = match wrap(body, status, &mut wrapped) {
+    let (draft, body) = match finish.errors().wrap(body, status, &mut wrapped) {
         Wrapping::Unneeded => {
             (respond::engine_draft(conn, status, answer.head, answer.served, overhead_us, finish), body.to_vec())
         }
