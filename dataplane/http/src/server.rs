@@ -14,6 +14,7 @@ mod tests;
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::time::Duration;
 
 use llmgw_runtime::io::Io;
 
@@ -38,7 +39,8 @@ impl<I: Io> ServerConn<I> {
     /// A connection that was just accepted.
     pub fn new(io: I, limits: Rc<ServerLimits>) -> Self {
         let turn = Rc::new(Turn::default());
-        let writer = ResponseWriter::new(io.clone(), Rc::clone(&limits), Rc::clone(&turn));
+        turn.taking_in.set(limits.client_idle);
+        let writer = ResponseWriter::new(io.clone(), Rc::clone(&turn));
         Self { reader: RequestReader::new(io, limits, turn), writer }
     }
 }
@@ -64,6 +66,8 @@ struct Turn {
     has_unread_body: Cell<bool>,
     is_head_request: Cell<bool>,
     is_http10: Cell<bool>,
+    /// How long the client may take to take in a whole answer.
+    taking_in: Cell<Duration>,
 }
 
 impl Turn {

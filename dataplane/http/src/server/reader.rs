@@ -47,6 +47,7 @@ impl<I: Io> RequestReader<I> {
     pub fn keep_to(&mut self, limits: &Rc<ServerLimits>) {
         if !Rc::ptr_eq(&self.limits, limits) {
             self.limits = limits.clone();
+            self.turn.taking_in.set(limits.client_idle);
         }
     }
 

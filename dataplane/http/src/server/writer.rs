@@ -12,7 +12,7 @@ use llmgw_runtime::timer::{Elapsed, timeout};
 
 use crate::chunk_buf::ChunkBuf;
 use crate::draft::{ResponseDraft, SaidFraming};
-use crate::limits::{COALESCE_BYTES_MAX, IDLE_BUF_BYTES, ServerLimits};
+use crate::limits::{COALESCE_BYTES_MAX, IDLE_BUF_BYTES};
 use crate::server::{Phase, Turn};
 
 /// What is known about a streamed body's length.
@@ -40,14 +40,13 @@ enum Mode {
 pub struct ResponseWriter<I: Io> {
     io: I,
     turn: Rc<Turn>,
-    limits: Rc<ServerLimits>,
     mode: Mode,
     spare: Vec<u8>,
 }
 
 impl<I: Io> ResponseWriter<I> {
-    pub(super) fn new(io: I, limits: Rc<ServerLimits>, turn: Rc<Turn>) -> Self {
-        Self { io, turn, limits, mode: Mode::Withheld, spare: Vec::new() }
+    pub(super) fn new(io: I, turn: Rc<Turn>) -> Self {
+        Self { io, turn, mode: Mode::Withheld, spare: Vec::new() }
     }
 
     /// Begins a response head in the writer's own buffer.
@@ -69,7 +68,7 @@ impl<I: Io> ResponseWriter<I> {
     ///
     /// Errors: also when the client does not take it in within `client_idle`; the connection is closed then.
     pub async fn send(&mut self, draft: ResponseDraft, body: impl Into<Bytes>) -> io::Result<()> {
-        match timeout(self.limits.client_idle, self.send_whole(draft, body.into())).await {
+        match timeout(self.turn.taking_in.get(), self.send_whole(draft, body.into())).await {
             Ok(sent) => sent,
             Err(Elapsed) => Err(self.give_up()),
         }
@@ -168,7 +167,7 @@ impl<I: Io> ResponseWriter<I> {
     }
 
     pub(super) async fn send_continue(&mut self) -> io::Result<()> {
-        match timeout(self.limits.client_idle, self.write(&b"HTTP/1.1 100 Continue\r\n\r\n"[..])).await {
+        match timeout(self.turn.taking_in.get(), self.write(&b"HTTP/1.1 100 Continue\r\n\r\n"[..])).await {
             Ok((sent, _)) => sent,
             Err(Elapsed) => Err(self.give_up()),
         }
