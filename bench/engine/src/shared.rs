@@ -3,7 +3,7 @@
 //! Everything runs on one thread, so the lock is free in practice; it is a lock so that a test may look in from its own
 //! thread. It is never held across an await.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -66,6 +66,8 @@ pub(crate) struct State {
     /// Streams that pace themselves, outside the batch.
     pub(crate) self_paced: u64,
     pub(crate) self_paced_tokens: u64,
+    /// Responses kept for later requests that name them; the oldest go.
+    pub(crate) responses: VecDeque<(String, serde_json::Value)>,
     pub(crate) finished_stop: u64,
     pub(crate) finished_length: u64,
     /// From when `unready_us` and `models_empty_us` count.
@@ -97,6 +99,7 @@ impl Shared {
             client_closed_requests: 0,
             self_paced: 0,
             self_paced_tokens: 0,
+            responses: VecDeque::new(),
             finished_stop: 0,
             finished_length: 0,
             configured_at_ns: 0,

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::answer::Request;
 use crate::api::Answered;
-use crate::api::plan::Plan;
+use crate::api::plan::{Form, Plan};
 use crate::api::shape::{End, Extra, Kind, Shape, Usage};
 use crate::batch::Job;
 use crate::mix::{fold, mix};
@@ -32,7 +32,7 @@ pub(crate) async fn generate(request: &Request, reply: &mut Reply<'_, '_>, kind:
         // A body of that size says nothing about the batch.
         reply.faults.delay_us = reply.faults.delay_us.or(Some(0));
     }
-    let plan = match Plan::read(request, kind, &cfg, &reply.faults) {
+    let plan = match Plan::read(request, Form::of(kind), &cfg, &reply.faults) {
         Ok(plan) => plan,
         Err(refusal) => return Ok(Some(refusal)),
     };
@@ -55,7 +55,7 @@ pub(crate) async fn generate(request: &Request, reply: &mut Reply<'_, '_>, kind:
 
 /// Takes a request out of the model and counts it, before the last bytes go out: who has read them then finds the
 /// counts.
-fn close(reply: &Reply<'_, '_>, plan: &Plan, source: Source) {
+pub(super) fn close(reply: &Reply<'_, '_>, plan: &Plan, source: Source) {
     drop(source);
     let mut state = reply.shared.lock();
     for choice in &plan.choices {
@@ -83,7 +83,7 @@ async fn large_body(reply: &mut Reply<'_, '_>, bytes: u64) -> Written {
 }
 
 /// Where a request's tokens come from.
-enum Source {
+pub(super) enum Source {
     Batch {
         leases: Vec<Lease>,
         wake: Arc<Notify>,
@@ -97,7 +97,7 @@ enum Source {
 }
 
 /// Counts a self-paced request for as long as it lives.
-struct SelfPaced(Arc<Shared>);
+pub(super) struct SelfPaced(Arc<Shared>);
 
 impl Drop for SelfPaced {
     fn drop(&mut self) {
@@ -106,7 +106,7 @@ impl Drop for SelfPaced {
 }
 
 impl Source {
-    fn start(shared: &Arc<Shared>, plan: &Plan, delay_us: Option<u64>) -> Source {
+    pub(super) fn start(shared: &Arc<Shared>, plan: &Plan, delay_us: Option<u64>) -> Source {
         if let Some(us) = delay_us {
             {
                 let mut state = shared.lock();
@@ -131,7 +131,7 @@ impl Source {
     }
 
     /// Tokens of choice `idx` that are there, and whether no more will come.
-    fn available(&self, idx: usize, tokens: u32) -> (u32, bool) {
+    pub(super) fn available(&self, idx: usize, tokens: u32) -> (u32, bool) {
         match self {
             Source::Batch { leases, .. } => match leases.get(idx) {
                 // The end is read first: what it ends is complete then.
@@ -150,7 +150,7 @@ impl Source {
     }
 
     /// Waits for more than `sent` tokens a choice.
-    async fn more(&self, sent: u32) {
+    pub(super) async fn more(&self, sent: u32) {
         match self {
             Source::Batch { wake, .. } => wake.notified().await,
             Source::SelfPaced { start, delay, .. } => tokio::time::sleep_until(*start + *delay * sent).await,
@@ -167,7 +167,7 @@ impl Source {
     }
 }
 
-fn usage_of(reply: &Reply<'_, '_>, plan: &Plan, source: &Source, completion: u64) -> Usage {
+pub(super) fn usage_of(reply: &Reply<'_, '_>, plan: &Plan, source: &Source, completion: u64) -> Usage {
     // What a prompt finds is told once, not again for each of its choices.
     let (mut cached, mut whole_blocks, mut last) = (0, 0, None);
     let block_tokens = match reply.shared.lock().cfg.batch.memory {

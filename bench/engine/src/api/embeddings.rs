@@ -19,17 +19,7 @@ pub(crate) async fn answer(request: &Request, reply: &mut Reply<'_, '_>) -> Answ
         Ok(read) => read,
         Err(refusal) => return Ok(Some(refusal)),
     };
-    let wake = Arc::new(Notify::new());
-    let leases: Vec<_> = prompts
-        .iter()
-        .map(|prompt| {
-            let job = Job { prompt: prompt.clone(), output_tokens: 0, priority: 0, salt: 0, answer_seed: 0 };
-            reply.shared.submit(job, wake.clone())
-        })
-        .collect();
-    while !leases.iter().all(|lease| lease.progress.has_ended()) {
-        wake.notified().await;
-    }
+    prefill(reply, &prompts).await;
     let data: Vec<serde_json::Value> = prompts
         .iter()
         .enumerate()
@@ -59,6 +49,21 @@ pub(crate) async fn answer(request: &Request, reply: &mut Reply<'_, '_>) -> Answ
         body["usage"] = serde_json::from_str(chosen.get()).unwrap_or_default();
     }
     reply.whole(200, "application/json", &[], body.to_string().as_bytes()).await.map(|()| None)
+}
+
+/// Takes prompts through the model's prefill, all at once.
+pub(super) async fn prefill(reply: &Reply<'_, '_>, prompts: &[Vec<u32>]) {
+    let wake = Arc::new(Notify::new());
+    let leases: Vec<_> = prompts
+        .iter()
+        .map(|prompt| {
+            let job = Job { prompt: prompt.clone(), output_tokens: 0, priority: 0, salt: 0, answer_seed: 0 };
+            reply.shared.submit(job, wake.clone())
+        })
+        .collect();
+    while !leases.iter().all(|lease| lease.progress.has_ended()) {
+        wake.notified().await;
+    }
 }
 
 type Read = (String, Vec<Vec<u32>>, bool);

@@ -145,17 +145,20 @@ struct Message<'a> {
 }
 
 /// The prompt of a chat: tools first, then every message between marks, then the mark of the answer.
-pub(crate) fn chat_prompt(body: &Body<'_>) -> Result<Vec<u32>, Refusal> {
-    let Some(text) = body.raw("messages") else {
+///
+/// `name` is the field that holds the messages.
+pub(crate) fn chat_prompt(body: &Body<'_>, name: &str) -> Result<Vec<u32>, Refusal> {
+    let at = format!("body.{name}");
+    let Some(text) = body.raw(name) else {
         let input = format!("<dict of {} items>", body.field_count());
-        return Err(Refusal::invalid("missing", "body.messages", "Field required", &input));
+        return Err(Refusal::invalid("missing", &at, "Field required", &input));
     };
     if !text.starts_with('[') {
         let message = "Input should be a valid list";
-        return Err(Refusal::invalid("list_type", "body.messages", message, text.trim_matches('"')));
+        return Err(Refusal::invalid("list_type", &at, message, text.trim_matches('"')));
     }
     let messages: Vec<Message<'_>> = serde_json::from_str(text)
-        .map_err(|cause| Refusal::invalid("model_attributes_type", "body.messages", &cause.to_string(), "<list>"))?;
+        .map_err(|cause| Refusal::invalid("model_attributes_type", &at, &cause.to_string(), "<list>"))?;
     if messages.is_empty() {
         let message = "Cannot apply chat template to an empty conversation. Provide at least one message.";
         return Err(Refusal::bad(message, None));

@@ -1,11 +1,16 @@
 //! The API as vLLM serves it: routes, errors, and one file for each kind of answer.
 
+mod audio;
 mod deliver;
 mod embeddings;
 mod input;
+mod judge;
+mod messages;
 mod pages;
 mod plan;
+mod responses;
 mod shape;
+mod turn;
 
 use crate::answer::Request;
 use crate::reply::{Reply, Written};
@@ -46,7 +51,11 @@ pub(crate) async fn answer(request: &Request, reply: &mut Reply<'_, '_>) -> Writ
         return reply.whole(401, "application/json", &[], br#"{"error":"Unauthorized"}"#).await;
     }
     let allowed = match path {
-        "/v1/chat/completions" | "/v1/completions" | "/v1/embeddings" | "/tokenize" => "POST",
+        "/v1/chat/completions" | "/v1/completions" | "/v1/embeddings" | "/tokenize" | "/detokenize" => "POST",
+        "/v1/responses" | "/v1/messages" | "/v1/messages/count_tokens" => "POST",
+        "/v1/rerank" | "/v2/rerank" | "/rerank" | "/v1/score" | "/score" => "POST",
+        "/v1/audio/transcriptions" | "/v1/audio/translations" | "/v1/audio/speech" => "POST",
+        path if path.starts_with("/v1/responses/") => responses::allowed(path),
         "/v1/models" | "/health" | "/version" | "/metrics" | "/load" => "GET",
         "/ping" => "GET, POST",
         path if path.starts_with("/v1/models/") => "GET",
@@ -60,6 +69,14 @@ pub(crate) async fn answer(request: &Request, reply: &mut Reply<'_, '_>) -> Writ
         "/v1/chat/completions" => deliver::generate(request, reply, shape::Kind::Chat).await,
         "/v1/completions" => deliver::generate(request, reply, shape::Kind::Completion).await,
         "/v1/embeddings" => embeddings::answer(request, reply).await,
+        "/v1/responses" => responses::create(request, reply).await,
+        "/v1/messages" => messages::create(request, reply).await,
+        "/v1/messages/count_tokens" => messages::count(request, reply).await,
+        "/v1/rerank" | "/v2/rerank" | "/rerank" => judge::rerank(request, reply).await,
+        "/v1/score" | "/score" => judge::score(request, reply).await,
+        "/v1/audio/transcriptions" | "/v1/audio/translations" => audio::hear(request, reply).await,
+        "/v1/audio/speech" => audio::speak(request, reply).await,
+        path if path.starts_with("/v1/responses/") => responses::stored(request, reply).await,
         _ => pages::answer(request, reply).await,
     };
     match result? {

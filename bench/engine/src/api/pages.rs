@@ -32,6 +32,10 @@ pub(crate) async fn answer(request: &Request, reply: &mut Reply<'_, '_>) -> Answ
             Ok(body) => body,
             Err(refusal) => return Ok(Some(refusal)),
         },
+        "/detokenize" => match detokenize(request) {
+            Ok(body) => body,
+            Err(refusal) => return Ok(Some(refusal)),
+        },
         path => match one_model(path.strip_prefix("/v1/models/").unwrap_or_default(), reply) {
             Ok(body) => body,
             Err(refusal) => return Ok(Some(refusal)),
@@ -108,7 +112,17 @@ fn tokenize(request: &Request, reply: &Reply<'_, '_>) -> Result<String, Refusal>
     let mut ids = Vec::new();
     match body.text("prompt")? {
         Some(text) => token::encode(text.as_bytes(), &mut ids),
-        None => ids = crate::api::input::chat_prompt(&body)?,
+        None => ids = crate::api::input::chat_prompt(&body, "messages")?,
     }
     Ok(json!({ "count": ids.len(), "max_model_len": max_model_len, "tokens": ids, "token_strs": null }).to_string())
+}
+
+/// Ids are hashes and cannot be undone: each stands for a word of its own.
+fn detokenize(request: &Request) -> Result<String, Refusal> {
+    let body = Body::parse(request)?;
+    let text = body.raw("tokens").unwrap_or_default();
+    let ids: Vec<u32> = serde_json::from_str(text)
+        .map_err(|_| Refusal::invalid("list_type", "body.tokens", "Input should be a valid list", text))?;
+    let words: Vec<u8> = ids.iter().flat_map(|id| token::word(u64::from(*id), 0)).collect();
+    Ok(json!({ "prompt": String::from_utf8_lossy(&words) }).to_string())
 }

@@ -66,6 +66,24 @@ impl Choice {
     }
 }
 
+/// In which of the APIs' forms a request is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    Chat,
+    Completion,
+    Response,
+    Message,
+}
+
+impl Form {
+    pub(crate) fn of(kind: Kind) -> Form {
+        match kind {
+            Kind::Chat => Form::Chat,
+            Kind::Completion => Form::Completion,
+        }
+    }
+}
+
 /// One request to generate.
 #[derive(Debug)]
 pub(crate) struct Plan {
@@ -91,7 +109,7 @@ impl Plan {
     /// Reads a request.
     ///
     /// Errors: what vLLM refuses.
-    pub(crate) fn read(request: &Request, kind: Kind, cfg: &EngineConfig, faults: &Faults) -> Result<Plan, Refusal> {
+    pub(crate) fn read(request: &Request, form: Form, cfg: &EngineConfig, faults: &Faults) -> Result<Plan, Refusal> {
         if request.is_cut() {
             return Ok(Plan::unread(request, cfg));
         }
@@ -105,15 +123,19 @@ impl Plan {
             );
             return Err(Refusal::bad(&message, Some("temperature")));
         }
-        let prompts = match kind {
-            Kind::Chat => vec![input::chat_prompt(&body)?],
-            Kind::Completion => input::prompts(&body, "prompt")?,
+        let prompts = match form {
+            Form::Chat | Form::Message => vec![input::chat_prompt(&body, "messages")?],
+            Form::Completion => input::prompts(&body, "prompt")?,
+            Form::Response if body.raw("input").is_some_and(|text| text.starts_with('[')) => {
+                vec![input::chat_prompt(&body, "input")?]
+            }
+            Form::Response => input::prompts(&body, "input")?,
         };
         for prompt in &prompts {
             input::check_length(prompt.len(), cfg.max_model_len)?;
         }
-        let asked = asked_tokens(&body, kind, cfg, &prompts)?;
-        let call = if kind == Kind::Chat { forced_call(&body)? } else { None };
+        let asked = asked_tokens(&body, form, cfg, &prompts)?;
+        let call = if form == Form::Chat { forced_call(&body)? } else { None };
         let n = usize::try_from(body.integer("n")?.unwrap_or(1)).unwrap_or(0);
         if n == 0 || n.saturating_mul(prompts.len()) > CHOICES_MAX {
             return Err(Refusal::bad(&format!("n must be at least 1, got {n}. (parameter=n, value={n})"), Some("n")));
@@ -191,10 +213,10 @@ fn stream_options(body: &Body<'_>, is_stream: bool, faults: &Faults) -> Result<S
 }
 
 /// The number of tokens the request asks for; `None` leaves it to the engine.
-fn asked_tokens(body: &Body<'_>, kind: Kind, cfg: &EngineConfig, prompts: &[Vec<u32>]) -> Result<Option<u32>, Refusal> {
-    let mut name = "max_tokens";
+fn asked_tokens(body: &Body<'_>, form: Form, cfg: &EngineConfig, prompts: &[Vec<u32>]) -> Result<Option<u32>, Refusal> {
+    let mut name = if form == Form::Response { "max_output_tokens" } else { "max_tokens" };
     let mut asked = body.integer(name)?;
-    if kind == Kind::Chat && body.raw("max_completion_tokens").is_some() {
+    if form == Form::Chat && body.raw("max_completion_tokens").is_some() {
         name = "max_completion_tokens";
         asked = body.integer(name)?;
     }

@@ -6,5 +6,6 @@ mod crowd;
 mod endings;
 mod faults;
 mod http;
+mod routes;
 mod shapes;
 mod support;
