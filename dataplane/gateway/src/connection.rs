@@ -1,16 +1,12 @@
 //! One client connection: request after request until it ends.
 
-use std::any::Any;
-use std::future::poll_fn;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
 use std::rc::Rc;
-use std::task::Poll;
 
 use llmgw_http::error::Reject;
 use llmgw_http::head::RequestHead;
 use llmgw_http::server::{Next, ServerConn};
 use llmgw_kit::clock::Mono;
+use llmgw_runtime::catch::without_panic;
 use llmgw_runtime::tcp::Tcp;
 
 use crate::core::Core;
@@ -64,16 +60,6 @@ async fn apologise(conn: &mut ServerConn<Tcp>, finish: &mut Finish) {
     } else {
         respond::error(conn, &ApiError::internal(), finish).await;
     }
-}
-
-/// Runs a future; a panic in it ends only it. The state it shared is per request, or restored by guards on unwinding.
-async fn without_panic<F: Future>(future: F) -> Result<F::Output, Box<dyn Any + Send>> {
-    let mut future = pin!(future);
-    poll_fn(move |cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
-        Ok(poll) => poll.map(Ok),
-        Err(panic) => Poll::Ready(Err(panic)),
-    })
-    .await
 }
 
 /// Counts an open connection, also when its task is dropped.

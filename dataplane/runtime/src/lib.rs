@@ -12,6 +12,7 @@
 )]
 
 pub mod bell;
+pub mod catch;
 pub mod cores;
 pub mod driver;
 pub mod io;

@@ -1,5 +1,7 @@
 //! Deadlines on a core. The wheel underneath ticks about every millisecond and rounds up.
 
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// The time was up first.
@@ -11,7 +13,21 @@ pub async fn sleep(time: Duration) {
     monoio::time::sleep(time).await;
 }
 
-/// Waits for `future`, but no longer than `time`; then drops it. See [`crate::io::Io`] on dropping reads.
-pub async fn timeout<F: Future>(time: Duration, future: F) -> Result<F::Output, Elapsed> {
-    monoio::time::timeout(time, future).await.map_err(|_| Elapsed)
+/// See [`timeout`].
+#[must_use = "nothing is waited for unless this is awaited"]
+pub struct Timeout<F>(monoio::time::Timeout<F>);
+
+/// Waits for `future`, but no longer than `time`; then it is dropped with the wait. See [`crate::io::Io`] on dropping reads.
+pub fn timeout<F: Future>(time: Duration, future: F) -> Timeout<F> {
+    Timeout(monoio::time::timeout(time, future))
+}
+
+impl<F: Future> Future for Timeout<F> {
+    type Output = Result<F::Output, Elapsed>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        // SAFETY: the only field is pinned with the struct, which never moves it out and has no `Drop` of its own.
+        let inner = unsafe { self.map_unchecked_mut(|this| &mut this.0) };
+        inner.poll(cx).map_err(|_| Elapsed)
+    }
 }
