@@ -180,6 +180,8 @@ impl Server {
                 id,
                 listeners,
                 inbox: mesh.inbox(id),
+                post: mesh.post(number),
+                core_count: u32::try_from(core_count).unwrap_or(u32::MAX),
                 feed: feeds[number].clone(),
                 board: board.clone(),
                 cells: cells[number].clone(),

@@ -5,4 +5,5 @@ mod disconnects;
 mod http;
 mod limits;
 mod pair;
+mod reliability;
 mod streams;

@@ -21,6 +21,7 @@ use crate::route::Inference;
 const IDLE_PER_ENDPOINT: usize = 512;
 
 /// What an attempt sends.
+#[derive(Clone, Copy)]
 pub(crate) struct Request<'a> {
     pub(crate) head: &'a RequestHead,
     pub(crate) route: &'static Inference,
@@ -42,6 +43,7 @@ pub(crate) async fn send(
     grant: &Grant,
     request: &Request<'_>,
     answer: &mut ResponseHead,
+    connect_timeout: Duration,
 ) -> Result<Upstream<Tcp>, ApiError> {
     let missing = || ApiError::new(Reason::Internal, "the route table does not fit the grant");
     let endpoint = table.endpoints.get(grant.endpoint.idx()).ok_or_else(missing)?;
@@ -69,7 +71,7 @@ pub(crate) async fn send(
         head: draft,
         body: &body,
         answer_to: AnswerTo::Other,
-        connect_timeout: timeouts.connect,
+        connect_timeout,
         first_byte_timeout: timeouts.first_token,
     };
     exchange(&core.pool, &core.connector, outgoing, answer, Mono::now())

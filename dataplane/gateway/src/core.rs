@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use llmgw_http::client::TcpConnector;
 use llmgw_http::limits::ServerLimits;
@@ -19,6 +20,7 @@ use llmgw_router::{Board, Dispatcher};
 use llmgw_runtime::tcp::Tcp;
 use llmgw_types::{BoardSlot, CoreId, RequestId};
 
+use crate::evidence::Evidence;
 use crate::setup::CoreSetup;
 use crate::snapshot::Tables;
 
@@ -49,6 +51,8 @@ pub(crate) struct Shared {
     pub(crate) pool: Pool<Tcp>,
     pub(crate) connector: TcpConnector,
     pub(crate) dispatcher: RefCell<Dispatcher>,
+    /// How engines answer.
+    pub(crate) evidence: Evidence,
     tables: RefCell<Option<Rc<Tables>>>,
     /// The newest settings.
     newest: RefCell<Arc<Settings>>,
@@ -74,6 +78,7 @@ impl Core {
             pool: Pool::default(),
             connector: TcpConnector,
             dispatcher: RefCell::new(Dispatcher::new(setup.board.clone(), setup.id, scheduler)),
+            evidence: Evidence::new(setup.id, setup.core_count, setup.board.clone(), setup.cells.clone()),
             tables: RefCell::new(None),
             newest: RefCell::new(setup.settings.clone()),
             access: setup.access.clone(),
@@ -103,6 +108,11 @@ impl Core {
 }
 
 impl Shared {
+    /// How long an endpoint that fails now gets no requests.
+    pub(crate) fn cooldown(&self) -> Duration {
+        self.newest.borrow().cooldown
+    }
+
     /// The tables requests begin with from now on; none before the first publication.
     pub(crate) fn tables(&self) -> Option<Rc<Tables>> {
         self.tables.borrow().clone()
@@ -112,6 +122,7 @@ impl Shared {
     pub(crate) fn swap(&self, tables: Rc<Tables>) {
         let generation = tables.routes().generation.to_native();
         *self.newest.borrow_mut() = tables.settings();
+        self.evidence.keep_to(tables.routes());
         *self.tables.borrow_mut() = Some(tables);
         // Endpoints may have changed behind their slots; they are asked again.
         self.refusing_usage.borrow_mut().clear();

@@ -27,7 +27,8 @@ const DRAIN_LOOK: Duration = Duration::from_millis(5);
 /// Errors: a listening socket or the mailbox could not be tied to this core's driver.
 pub async fn run(setup: CoreSetup) -> io::Result<()> {
     let core = Core::new(&setup);
-    let CoreSetup { listeners, inbox, feed, .. } = setup;
+    let CoreSetup { listeners, inbox, post, feed, .. } = setup;
+    core.evidence.open(post);
     if let Some(first) = feed.take() {
         core.swap(Tables::of(first));
     }
@@ -65,6 +66,9 @@ async fn listen_to_mailbox(core: &Rc<Core>, mut mailbox: Mailbox<CoreMessage>, f
                         core.swap(Tables::of(newest));
                     }
                 }
+                CoreMessage::Failure(_) | CoreMessage::Success(_) | CoreMessage::Eject(_) => {
+                    core.evidence.hear(message, core.cooldown());
+                }
                 CoreMessage::Settle => core.is_closing.set(true),
                 CoreMessage::Drain => {
                     core.is_closing.set(true);
@@ -80,6 +84,9 @@ async fn keep_house(core: Rc<Core>) {
         timer::sleep(HOUSEKEEPING).await;
         core.pool.sweep(Mono::now());
         core.publish_counts();
+        if let Some(tables) = core.tables() {
+            core.evidence.look(tables.routes());
+        }
     }
 }
 

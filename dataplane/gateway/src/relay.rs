@@ -15,9 +15,11 @@ use llmgw_http::server::{BodyLength, ServerConn};
 use llmgw_kit::clock::Mono;
 use llmgw_openai::error::ErrorBody;
 use llmgw_openai::tap::{StreamTap, Withhold};
+use llmgw_router::breaker::{Failure, FailureKind};
 use llmgw_runtime::tcp::Tcp;
 use llmgw_runtime::timer::{Elapsed, timeout};
 use llmgw_runtime::{Either, race};
+use llmgw_types::BoardSlot;
 
 use crate::core::Core;
 use crate::error::{ApiError, Reason};
@@ -33,8 +35,12 @@ const AFTER_END_MARK: Duration = Duration::from_secs(1);
 pub(crate) struct Answer<'a> {
     pub(crate) head: &'a ResponseHead,
     pub(crate) served: &'a Served<'a>,
+    /// Whose it is.
+    pub(crate) slot: BoardSlot,
     /// Time from the request's body to its sending.
     pub(crate) overhead: Duration,
+    /// When the request was sent.
+    pub(crate) sent_at: Mono,
     /// When the head arrived.
     pub(crate) arrived: Mono,
 }
@@ -140,19 +146,21 @@ pub(crate) struct Limit {
     whole: Duration,
 }
 
-/// The time one more piece may take, and which limit that is.
-pub(crate) fn piece_limit(core: &Core, deadline: Mono, is_first: bool) -> Limit {
+/// The time one more piece may take, and which limit that is: for an answer that has `begun` from its last event on,
+/// else from the request on. What is no event (comments, a part of one) does not move either.
+pub(crate) fn piece_limit(core: &Core, deadline: Mono, from: Mono, has_begun: bool) -> Limit {
     let timeouts = &core.settings.timeouts;
-    let (step, reason) = if is_first {
-        (timeouts.first_token, Reason::FirstTokenTimeout)
-    } else {
+    let (step, reason) = if has_begun {
         (timeouts.between_events, Reason::BetweenEventsTimeout)
-    };
-    let left = deadline.since(Mono::now());
-    if left < step {
-        Limit { left, reason: Reason::TotalTimeout, whole: timeouts.total }
     } else {
-        Limit { left: step, reason, whole: step }
+        (timeouts.first_token, Reason::FirstTokenTimeout)
+    };
+    let now = Mono::now();
+    let (left, left_in_all) = ((from + step).since(now), deadline.since(now));
+    if left_in_all < left {
+        Limit { left: left_in_all, reason: Reason::TotalTimeout, whole: timeouts.total }
+    } else {
+        Limit { left, reason, whole: step }
     }
 }
 
@@ -196,11 +204,16 @@ pub(crate) async fn stream(
         }
     }
     let mut engine_deadline = deadline;
+    let (mut event_count, mut last_event) = (0, answer.sent_at);
     while !is_last {
         if relay.tap.learned().is_done {
             engine_deadline = engine_deadline.min(Mono::now() + AFTER_END_MARK);
         }
-        let limit = piece_limit(core, engine_deadline, !relay.tap.learned().has_first_token());
+        let learned = relay.tap.learned();
+        if learned.has_first_token() && learned.event_count > event_count {
+            (event_count, last_event) = (learned.event_count, Mono::now());
+        }
+        let limit = piece_limit(core, engine_deadline, last_event, learned.has_first_token());
         match next_piece(conn, &mut upstream, buf, limit).await {
             Ok(piece) => {
                 is_last = piece.is_last;
@@ -218,7 +231,7 @@ pub(crate) async fn stream(
             Err(Broken::Engine(reason, why)) => {
                 drop(upstream);
                 relay.report(finish);
-                break_off(core, conn, answer.served, &relay, reason, &why, finish).await;
+                break_off(core, conn, answer, &relay, reason, &why, finish).await;
                 return Ok(());
             }
         }
@@ -240,12 +253,16 @@ pub(crate) async fn stream(
     if !learned.is_done && !learned.has_error {
         drop(upstream);
         let why = "the stream ended without its end marker";
-        break_off(core, conn, answer.served, &relay, Reason::EngineClosed, why, finish).await;
+        break_off(core, conn, answer, &relay, Reason::EngineClosed, why, finish).await;
         return Ok(());
     }
     if learned.has_error {
         finish.fail("engine_error");
         core.cells.broken_streams.increment();
+        let failure = Failure { slot: answer.slot, kind: FailureKind::Faulty, retry_after_seconds: None };
+        core.evidence.failed(failure, core.settings.cooldown);
+    } else {
+        core.evidence.answered(answer.slot);
     }
     upstream.release(Mono::now());
     send_end(conn, buf, deadline, finish).await;
@@ -256,7 +273,7 @@ pub(crate) async fn stream(
 async fn break_off(
     core: &Core,
     conn: &mut ServerConn<Tcp>,
-    served: &Served<'_>,
+    answer: &Answer<'_>,
     relay: &Relay,
     reason: Reason,
     why: &str,
@@ -264,11 +281,12 @@ async fn break_off(
 ) {
     finish.fail(reason.code());
     core.cells.broken_streams.increment();
+    core.evidence.broke(answer.slot, reason, core.settings.cooldown);
     let mut event = Vec::new();
     if !relay.is_between_events() {
         event.extend_from_slice(b"\n\n");
     }
-    let message = format!("replica {}: {why}", served.replica);
+    let message = format!("replica {}: {why}", answer.served.replica);
     let error = ErrorBody { message: &message, kind: reason.kind(), param: None, code: Some(reason.code()) };
     finish.errors().write_event(&mut event, reason.status(), &error);
     let mut buf = ChunkBuf::new();

@@ -5,14 +5,16 @@
 
 use std::rc::Rc;
 
+use llmgw_http::client::Upstream;
 use llmgw_http::head::{RequestHead, ResponseHead};
 use llmgw_http::server::ServerConn;
 use llmgw_kit::clock::Mono;
 use llmgw_openai::tap::Withhold;
-use llmgw_router::Wanted;
+use llmgw_router::{Grant, Wanted};
 use llmgw_runtime::tcp::Tcp;
 use llmgw_runtime::timer::timeout;
 use llmgw_runtime::{Either, race};
+use llmgw_types::ArchivedRouteTable;
 
 use crate::attempt::{self, Request};
 use crate::core::Core;
@@ -21,6 +23,7 @@ use crate::finish::Finish;
 use crate::handlers::{self, health, models};
 use crate::relay::{self, Answer};
 use crate::respond::{self, Served};
+use crate::retry::{Granted, Tries, Why};
 use crate::route::{Inference, Route, Streams, error_style, route, split_query};
 use crate::snapshot::Tables;
 use crate::{intake, resolve, whole};
@@ -69,71 +72,141 @@ async fn infer(
     let table = tables.routes();
     let model = resolve::model(table, &intake.model())?;
     let tokens = u32::try_from(intake.prompt_tokens_estimate()).unwrap_or(u32::MAX);
-    let grant = core
-        .dispatcher
-        .borrow_mut()
-        .dispatch(tables.map(), &Wanted { model, tokens, now: received, ..Wanted::default() }, None)
-        .map_err(|_| no_endpoint(core, table, model))?;
-    let served = served(table, model, &grant);
-    let metric_row = table.pools.get(grant.pool.idx()).map_or(0, |pool| pool.metric_row.to_native());
-
+    let wanted = Wanted { model, tokens, now: received, ..Wanted::default() };
+    let mut tries = Tries::new(core, tables, wanted);
+    let mut at = tries.first(None)?;
     let is_streaming = route.streams == Streams::OnRequest && intake.is_streaming();
     let wants_usage = core.settings.inject_usage && route.injects_usage && is_streaming && !intake.asks_for_usage();
-    let mut adds_usage = wants_usage && !core.refuses_usage(grant.slot);
     let id = finish.id().text();
-    let mut was_refused = false;
     let mut answer = ResponseHead::default();
-    let (mut upstream, sent_after) = loop {
-        finish.attempt(metric_row, grant.slot);
-        let request = Request { head, route, query, intake: &intake, id: id.as_str(), adds_usage };
-        let sending = Mono::now();
-        let sent = attempt::send(core, table, &grant, &request, &mut answer);
-        let sent = timeout(deadline.since(sending), sent);
-        let mut upstream = match race(sent, conn.reader.gone()).await {
-            Either::Left(Ok(upstream)) => upstream?,
-            Either::Left(Err(_)) => return Err(total_timeout(core, &served)),
-            Either::Right(()) => return Ok(()),
+    let cooldown = core.settings.cooldown;
+    let (asked, served) = loop {
+        let (slot, served) = (at.grant.slot, served(table, at.model, &at.grant));
+        let metric_row = table.pools.get(at.grant.pool.idx()).map_or(0, |pool| pool.metric_row.to_native());
+        finish.attempt(metric_row, slot);
+        let request = Request {
+            head,
+            route,
+            query,
+            intake: &intake,
+            id: id.as_str(),
+            adds_usage: wants_usage && !core.refuses_usage(slot),
         };
-        if !(adds_usage && answer.status() == 400) {
-            break (upstream, sending.since(received));
-        }
-        // Some engines refuse the option we added. The client must not hear of it: ask once more without.
-        let body = whole::collect(core, &mut upstream, deadline);
-        let body = match race(body, conn.reader.gone()).await {
-            Either::Left(body) => body,
-            Either::Right(()) => return Ok(()),
+        let (why, error) = match ask(core, table, &at, &request, &served, &mut answer, conn, deadline).await {
+            Ended::Gone => return Ok(()),
+            Ended::Answered(asked) => {
+                core.evidence.status(slot, &answer, cooldown);
+                match Why::of_status(answer.status()) {
+                    None => break (asked, served),
+                    Some(why) => match tries.next(slot, why, Mono::now()) {
+                        None => break (asked, served),
+                        Some(next) => {
+                            at = next;
+                            continue;
+                        }
+                    },
+                }
+            }
+            Ended::Failed(error) => {
+                core.evidence.broke(slot, error.reason, cooldown);
+                tries.note(&error, at.connect);
+                (Why::of_error(error.reason), error)
+            }
         };
-        if memchr::memmem::find(&body, b"stream_options").is_none() {
-            let overhead = sending.since(received);
-            let answer = Answer { head: &answer, served: &served, overhead, arrived: Mono::now() };
-            return whole::send_error(conn, &answer, &body, finish).await;
+        match why.and_then(|why| tries.next(slot, why, Mono::now())) {
+            Some(next) => at = next,
+            None => return Err(tries.failed(error)),
         }
-        (adds_usage, was_refused) = (false, true);
     };
-    // An engine that takes the request without the option refused the option. One that still says no may only have quoted
-    // it, and a client could have put it there to be quoted.
-    if was_refused && answer.status() < 300 {
-        core.remember_refusal(grant.slot);
-    }
     // The engine has the body: a long answer must not keep a long prompt in memory.
     drop(intake);
 
-    let arrived = Mono::now();
-    let answer = Answer { head: &answer, served: &served, overhead: sent_after, arrived };
+    let Asked { mut upstream, sent_at, adds_usage, refusal } = asked;
+    let (arrived, slot) = (Mono::now(), at.grant.slot);
+    let answer = Answer { head: &answer, served: &served, slot, overhead: sent_at.since(received), sent_at, arrived };
     if answer.head.status() >= 300 {
-        let body = whole::collect(core, &mut upstream, deadline);
-        let body = match race(body, conn.reader.gone()).await {
-            Either::Left(body) => body,
-            Either::Right(()) => return Ok(()),
+        let body = match refusal {
+            Some(body) => body,
+            None => match race(whole::collect(core, &mut upstream, deadline), conn.reader.gone()).await {
+                Either::Left(body) => body,
+                Either::Right(()) => return Ok(()),
+            },
         };
         upstream.release(Mono::now());
         return whole::send_error(conn, &answer, &body, finish).await;
     }
-    if is_streaming && is_event_stream(answer.head) {
+    let ended = if is_streaming && is_event_stream(answer.head) {
         let withhold = if adds_usage { Withhold::UsageEvent } else { Withhold::Nothing };
-        return relay::stream(core, conn, upstream, &answer, withhold, deadline, finish).await;
+        relay::stream(core, conn, upstream, &answer, withhold, deadline, finish).await
+    } else {
+        whole::relay(core, conn, upstream, &answer, deadline, finish).await
+    };
+    ended.inspect_err(|error| core.evidence.broke(slot, error.reason, cooldown))
+}
+
+/// How an attempt ended.
+enum Ended {
+    /// The client left.
+    Gone,
+    /// No answer, or none in time.
+    Failed(ApiError),
+    Answered(Asked),
+}
+
+/// An engine whose answer has begun.
+struct Asked {
+    upstream: Upstream<Tcp>,
+    /// When the request that it answers was sent.
+    sent_at: Mono,
+    /// That request asked for usage where the client did not.
+    adds_usage: bool,
+    /// The body of a refusal, where it was read already.
+    refusal: Option<Vec<u8>>,
+}
+
+/// Asks one endpoint: once, or a second time without the option that we added and it refuses.
+#[expect(clippy::too_many_arguments, reason = "one step of the request path, with what the path has in hand")]
+async fn ask(
+    core: &Rc<Core>,
+    table: &ArchivedRouteTable,
+    at: &Granted,
+    request: &Request<'_>,
+    served: &Served<'_>,
+    answer: &mut ResponseHead,
+    conn: &mut ServerConn<Tcp>,
+    deadline: Mono,
+) -> Ended {
+    let mut request = *request;
+    let mut was_refused = false;
+    loop {
+        let sent_at = Mono::now();
+        let sent = attempt::send(core, table, &at.grant, &request, answer, at.connect);
+        let sent = timeout(deadline.since(sent_at), sent);
+        let mut upstream = match race(sent, conn.reader.gone()).await {
+            Either::Left(Ok(Ok(upstream))) => upstream,
+            Either::Left(Ok(Err(error))) => return Ended::Failed(error),
+            Either::Left(Err(_)) => return Ended::Failed(total_timeout(core, served)),
+            Either::Right(()) => return Ended::Gone,
+        };
+        let adds_usage = request.adds_usage;
+        if !(adds_usage && answer.status() == 400) {
+            // An engine that takes the request without the option refused the option. One that still says no may only
+            // have quoted it, and a client could have put it there to be quoted.
+            if was_refused && answer.status() < 300 {
+                core.remember_refusal(at.grant.slot);
+            }
+            return Ended::Answered(Asked { upstream, sent_at, adds_usage, refusal: None });
+        }
+        // Some engines refuse the option we added. The client must not hear of it: ask once more without.
+        let body = match race(whole::collect(core, &mut upstream, deadline), conn.reader.gone()).await {
+            Either::Left(body) => body,
+            Either::Right(()) => return Ended::Gone,
+        };
+        if memchr::memmem::find(&body, b"stream_options").is_none() {
+            return Ended::Answered(Asked { upstream, sent_at, adds_usage, refusal: Some(body) });
+        }
+        (request.adds_usage, was_refused) = (false, true);
     }
-    whole::relay(core, conn, upstream, &answer, deadline, finish).await
 }
 
 fn total_timeout(core: &Core, served: &Served<'_>) -> ApiError {
@@ -141,33 +214,12 @@ fn total_timeout(core: &Core, served: &Served<'_>) -> ApiError {
     ApiError::new(reason, format!("replica {}: {} after {limit:?}", served.replica, reason.code()))
 }
 
-fn served<'t>(table: &'t llmgw_types::ArchivedRouteTable, model: u32, grant: &llmgw_router::Grant) -> Served<'t> {
+fn served<'t>(table: &'t ArchivedRouteTable, model: u32, grant: &Grant) -> Served<'t> {
     Served {
         replica: table.endpoints.get(grant.endpoint.idx()).map_or("", |endpoint| endpoint.name.as_str()),
         pool: table.pools.get(grant.pool.idx()).map_or("", |pool| pool.label.as_str()),
         model: table.models.get(model as usize).map_or("", |model| model.name.as_str()),
     }
-}
-
-/// Names who cannot serve and why; addresses stay in the log.
-fn no_endpoint(core: &Core, table: &llmgw_types::ArchivedRouteTable, model: u32) -> ApiError {
-    let mut who = String::new();
-    let pools = table.models.get(model as usize).map(|model| model.pools.iter()).into_iter().flatten();
-    let members =
-        pools.filter_map(|pool| table.pools.get(pool.to_native() as usize)).flat_map(|pool| pool.members.iter());
-    for endpoint in members.filter_map(|member| table.endpoints.get(member.endpoint.to_native() as usize)).take(16) {
-        let why =
-            match (endpoint.addr.is_some(), core.board.is_ready(llmgw_types::BoardSlot(endpoint.slot.to_native()))) {
-                (false, _) => "name not resolved",
-                (true, false) => "not ready",
-                (true, true) => "ready now",
-            };
-        who.push_str(if who.is_empty() { "" } else { ", " });
-        who.push_str(&endpoint.name);
-        who.push_str(": ");
-        who.push_str(why);
-    }
-    ApiError::new(Reason::NoEndpoint, format!("no endpoint can take this request ({who})"))
 }
 
 /// A stream of events that can be read here. One that an engine compressed, although it was asked not to, is passed on

@@ -9,7 +9,7 @@ use llmgw_router::message::CoreMessage;
 use llmgw_router::metrics::CoreCells;
 use llmgw_router::readiness::Readiness;
 use llmgw_router::settings::Settings;
-use llmgw_runtime::mailbox::{Inbox, Latest};
+use llmgw_runtime::mailbox::{Inbox, Latest, Post};
 use llmgw_types::CoreId;
 
 /// Everything a core needs.
@@ -20,6 +20,10 @@ pub struct CoreSetup {
     pub listeners: Vec<std::net::TcpListener>,
     /// Its lanes.
     pub inbox: Inbox<CoreMessage>,
+    /// Its ends of the lanes to the other cores.
+    pub post: Post<CoreMessage>,
+    /// How many cores there are.
+    pub core_count: u32,
     /// Where publications are put for it.
     pub feed: Arc<Latest<Feed>>,
     /// The load board.

@@ -28,7 +28,7 @@ pub(crate) async fn collect(core: &Core, upstream: &mut Upstream<Tcp>, deadline:
     let mut body = Vec::new();
     let mut buf = ChunkBuf::new();
     loop {
-        let Limit { left, .. } = piece_limit(core, deadline, false);
+        let Limit { left, .. } = piece_limit(core, deadline, Mono::now(), true);
         let Ok(Ok(Piece { buf: piece, is_last })) = timeout(left, upstream.next_piece(buf)).await else { break };
         let room = ERROR_BYTES_MAX - body.len();
         body.extend_from_slice(piece.payload().get(..piece.len().min(room)).unwrap_or_default());
@@ -96,7 +96,7 @@ pub(crate) async fn relay(
     deadline: Mono,
     finish: &mut Finish,
 ) -> Result<(), ApiError> {
-    let limit = piece_limit(core, deadline, true);
+    let limit = piece_limit(core, deadline, Mono::now(), false);
     let Piece { mut buf, mut is_last } = match next_piece(conn, &mut upstream, ChunkBuf::new(), limit).await {
         Ok(piece) => piece,
         Err(Broken::ClientGone) => return Ok(()),
@@ -119,6 +119,7 @@ pub(crate) async fn relay(
     if is_last {
         // The common case: the usage is known and the connection free before the answer leaves.
         read_usage(&tail, answer, finish);
+        core.evidence.answered(answer.slot);
         upstream.release(Mono::now());
         if let Some(empty) = send_start(conn, draft, length, buf, deadline, finish).await {
             send_end(conn, empty, deadline, finish).await;
@@ -130,13 +131,14 @@ pub(crate) async fn relay(
         None => return Ok(()),
     }
     while !is_last {
-        let limit = piece_limit(core, deadline, false);
+        let limit = piece_limit(core, deadline, Mono::now(), true);
         match next_piece(conn, &mut upstream, buf, limit).await {
             Ok(piece) => (buf, is_last) = (piece.buf, piece.is_last),
             Err(Broken::ClientGone) => return Ok(()),
             Err(Broken::Engine(reason, _)) => {
                 // A part was sent: only the missing end can tell the client.
                 finish.fail(reason.code());
+                core.evidence.broke(answer.slot, reason, core.settings.cooldown);
                 conn.writer.abort();
                 return Ok(());
             }
@@ -149,6 +151,7 @@ pub(crate) async fn relay(
         }
     }
     read_usage(&tail, answer, finish);
+    core.evidence.answered(answer.slot);
     upstream.release(Mono::now());
     buf.clear();
     send_end(conn, buf, deadline, finish).await;

@@ -6,8 +6,10 @@
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
+use llmgw_kit::clock::Mono;
 use llmgw_types::{BoardSlot, CoreId};
 
+use crate::breaker::state::Tally;
 use crate::endpoint::EndpointCells;
 
 /// Endpoints a board has room for. A table that needs more is refused when it is published.
@@ -20,6 +22,9 @@ struct CoreRow {
     requests: Box<[AtomicI64]>,
     /// The same, weighted by what their prompts cost (tokens).
     tokens: Box<[AtomicI64]>,
+    /// Answers of each slot's endpoint that were no failure, and its failures.
+    answered: Box<[AtomicU64]>,
+    failed: Box<[AtomicU64]>,
     /// The newest route table this core works with.
     generation: AtomicU64,
 }
@@ -28,15 +33,27 @@ struct CoreRow {
 pub struct Board {
     cores: Box<[CoreRow]>,
     endpoints: Box<[EndpointCells]>,
+    /// Until when each slot's trial is taken, nanoseconds; 0 is free. Written by whichever core takes it.
+    trials: Box<[AtomicU64]>,
 }
 
 impl Board {
     /// A board for `cores` cores and `slots` endpoints, everything zero and nobody ready.
     pub fn new(cores: usize, slots: usize) -> Self {
         let zeros = || (0..slots).map(|_| AtomicI64::new(0)).collect::<Box<[_]>>();
-        let cores =
-            (0..cores).map(|_| CoreRow { requests: zeros(), tokens: zeros(), generation: AtomicU64::new(0) }).collect();
-        Self { cores, endpoints: (0..slots).map(|_| EndpointCells::default()).collect() }
+        let counts = || (0..slots).map(|_| AtomicU64::new(0)).collect::<Box<[_]>>();
+        let row = |_| CoreRow {
+            requests: zeros(),
+            tokens: zeros(),
+            answered: counts(),
+            failed: counts(),
+            generation: AtomicU64::new(0),
+        };
+        Self {
+            cores: (0..cores).map(row).collect(),
+            endpoints: (0..slots).map(|_| EndpointCells::default()).collect(),
+            trials: counts(),
+        }
     }
 
     /// Slots of this board.
@@ -75,6 +92,45 @@ impl Board {
     /// Prompt tokens in flight to an endpoint, over all cores. Cost: one cache line a core.
     pub fn tokens_in_flight(&self, slot: BoardSlot) -> i64 {
         self.cores.iter().map(|row| row.tokens[slot.idx()].load(Ordering::Acquire)).sum()
+    }
+
+    /// Counts an answer that was no failure. Owner: that core.
+    pub fn count_answer(&self, core: CoreId, slot: BoardSlot) {
+        let cell = &self.cores[core.idx()].answered[slot.idx()];
+        cell.store(cell.load(Ordering::Relaxed) + 1, Ordering::Release);
+    }
+
+    /// Counts a failure. Owner: that core.
+    pub fn count_failure(&self, core: CoreId, slot: BoardSlot) {
+        let cell = &self.cores[core.idx()].failed[slot.idx()];
+        cell.store(cell.load(Ordering::Relaxed) + 1, Ordering::Release);
+    }
+
+    /// Answers and failures of a slot since the process began, over all cores. Cost: two cache lines a core.
+    pub fn tally(&self, slot: BoardSlot) -> Tally {
+        self.cores.iter().fold(Tally::default(), |sum, row| Tally {
+            answered: sum.answered + row.answered[slot.idx()].load(Ordering::Acquire),
+            failed: sum.failed + row.failed[slot.idx()].load(Ordering::Acquire),
+        })
+    }
+
+    /// Whether the trial of a half-open endpoint is to be had.
+    pub fn is_trial_free(&self, slot: BoardSlot, now: Mono) -> bool {
+        self.trials[slot.idx()].load(Ordering::Acquire) <= now.0
+    }
+
+    /// Takes the trial of a half-open endpoint until `until`, for one request on one core. Answer: whether it was free.
+    ///
+    /// The one cell that several cores change together; only while a breaker is not closed.
+    pub fn take_trial(&self, slot: BoardSlot, now: Mono, until: Mono) -> bool {
+        let cell = &self.trials[slot.idx()];
+        let taken = cell.load(Ordering::Acquire);
+        taken <= now.0 && cell.compare_exchange(taken, until.0, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// Gives the trial back.
+    pub fn free_trial(&self, slot: BoardSlot) {
+        self.trials[slot.idx()].store(0, Ordering::Release);
     }
 
     /// Whether the endpoint answered its last check.
@@ -138,6 +194,7 @@ impl SlotBook {
             let is_free = oldest >= generation && board.in_flight(slot) == 0;
             if is_free {
                 board.endpoints[slot.idx()].clear();
+                board.free_trial(slot);
                 free.push(slot);
             }
             !is_free
@@ -160,6 +217,27 @@ mod tests {
         board.lower(CoreId(0), a, 100);
         board.lower(CoreId(2), a, 50);
         assert_eq!((board.in_flight(a), board.tokens_in_flight(a), board.in_flight(b)), (0, 0, 1));
+    }
+
+    #[test]
+    fn what_cores_count_of_answers_adds_up() {
+        let board = Board::new(2, 2);
+        let slot = BoardSlot(1);
+        board.count_answer(CoreId(0), slot);
+        board.count_answer(CoreId(1), slot);
+        board.count_failure(CoreId(1), slot);
+        assert_eq!(board.tally(slot), Tally { answered: 2, failed: 1 });
+        assert_eq!(board.tally(BoardSlot(0)), Tally::default());
+    }
+
+    #[test]
+    fn a_trial_is_had_by_one_until_it_is_given_back_or_its_time_is_up() {
+        let (board, slot) = (Board::new(2, 1), BoardSlot(0));
+        assert!(board.is_trial_free(slot, Mono(5)) && board.take_trial(slot, Mono(5), Mono(9)));
+        assert!(!board.is_trial_free(slot, Mono(8)) && !board.take_trial(slot, Mono(8), Mono(20)));
+        assert!(board.take_trial(slot, Mono(9), Mono(20)));
+        board.free_trial(slot);
+        assert!(board.take_trial(slot, Mono(10), Mono(20)));
     }
 
     #[test]

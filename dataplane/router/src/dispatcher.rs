@@ -117,6 +117,34 @@ impl Dispatcher {
         self.try_pools(map, route, &Wanted { pinned: None, ..*wanted }, explanation)
     }
 
+    /// Of the endpoints that nothing but a cooldown or a breaker keeps from requests, the one that comes back first,
+    /// and a place there: for requests that would find nobody at all.
+    ///
+    /// Errors: none of the model's endpoints is ready.
+    pub fn last_resort(&mut self, map: Map<'_>, wanted: &Wanted<'_>) -> Result<Grant, NoEndpoint> {
+        let board = &self.share.board;
+        let route = map.table.models.get(wanted.model as usize).ok_or(NoEndpoint)?;
+        let mut first: Option<(Mono, PoolIdx, u32, EndpointIdx, BoardSlot)> = None;
+        for row in route.pools.iter().map(|row| row.to_native()) {
+            let Some(pool) = map.table.pools.get(row as usize) else { continue };
+            for (member, endpoint) in (0u32..).zip(pool.members.iter().map(|member| member.endpoint.to_native())) {
+                let Some(found) = map.table.endpoints.get(endpoint as usize) else { continue };
+                let slot = BoardSlot(found.slot.to_native());
+                let cells = board.endpoint(slot);
+                let is_usable = found.addr.is_some() && cells.is_ready() && !cells.is_draining();
+                let back_at = cells.out_until();
+                let is_sooner = first.is_none_or(|(earliest, ..)| back_at < earliest);
+                if is_usable && is_sooner && !wanted.excluded.contains(&slot) {
+                    first = Some((back_at, PoolIdx(row), member, EndpointIdx(endpoint), slot));
+                }
+            }
+        }
+        let (_, pool, member, endpoint, slot) = first.ok_or(NoEndpoint)?;
+        board.raise(self.share.core, slot, wanted.tokens);
+        let place = Place { share: self.share.clone(), slot, tokens: wanted.tokens };
+        Ok(Grant { pool, endpoint, member, slot, place })
+    }
+
     /// What decisions went through since this was asked last.
     pub fn take_tally(&mut self) -> Tally {
         self.scheduler.take_tally()
@@ -232,6 +260,7 @@ mod tests {
                 pools: (0..u32::try_from(pools.len()).unwrap()).collect(),
                 profile: 0,
                 placement: Placement::default(),
+                fallbacks: vec![],
             }],
             names: vec![ModelName { name: "m".into(), model: 0 }],
             profiles: vec![ProfileSpec { name: "p".into(), scorers: vec![], picker: picker.into(), temperature: 0.0 }],
@@ -284,6 +313,29 @@ mod tests {
         }
         world.board.set_ready(BoardSlot(0), false);
         assert!(matches!(world.dispatch(&[2]), Err(NoEndpoint)));
+    }
+
+    #[test]
+    fn the_last_resort_is_the_one_that_comes_back_first_of_those_that_are_ready() {
+        let mut world = world(&[2, 2], "p2c");
+        let out = |world: &World, slot, until| {
+            world.board.endpoint(BoardSlot(slot)).set_breaker(crate::endpoint::BreakerState::Open, Mono(until));
+        };
+        for (slot, until) in [(0, 900), (1, 700), (2, 800), (3, 600)] {
+            out(&world, slot, until);
+        }
+        world.board.set_ready(BoardSlot(3), false);
+        assert!(matches!(world.dispatch(&[]), Err(NoEndpoint)));
+        let mut resort = |excluded: &[u32]| {
+            let excluded: Vec<BoardSlot> = excluded.iter().copied().map(BoardSlot).collect();
+            let map = Map { table: world.snapshot.table(), rings: &[], profiles: &world.profiles };
+            let wanted = Wanted { excluded: &excluded, ..Wanted::default() };
+            world.dispatcher.last_resort(map, &wanted).map(|grant| (grant.slot.0, grant.pool.0)).ok()
+        };
+        assert_eq!(resort(&[]), Some((1, 0)));
+        assert_eq!(resort(&[1]), Some((2, 1)));
+        assert_eq!(resort(&[0, 1, 2]), None);
+        assert_eq!(world.loads(), vec![0; 4]);
     }
 
     #[test]

@@ -2,14 +2,15 @@
 //! same code runs on a core, in a test and in a simulator.
 //!
 //! Reading order: [`dispatcher`] (pick and count in one step), [`board`] (who writes which cell), [`scheduler`]
-//! (filter, score, pick), [`session`] (whose engine a session belongs to), [`feed`] and [`message`] (what cores are
-//! told), [`metrics`].
+//! (filter, score, pick), [`session`] (whose engine a session belongs to), [`breaker`] (who is kept from requests),
+//! [`feed`] and [`message`] (what cores are told), [`metrics`].
 //!
 //! Invariants: a request that was counted up is counted down exactly once, whatever ends it; nothing is sent to an
 //! endpoint that a filter dropped; a decision allocates nothing.
 
 pub mod access;
 pub mod board;
+pub mod breaker;
 pub mod dispatcher;
 pub mod endpoint;
 pub mod feed;

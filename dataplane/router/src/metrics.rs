@@ -65,6 +65,36 @@ pub static BROKEN_STREAMS: MetricDesc = MetricDesc {
     kind: Kind::Counter,
     labels: &[],
 };
+/// Why requests are tried again at another endpoint, in the order of [`CoreCells::retries`].
+pub const RETRY_REASONS: &[&str] = &["connect", "closed", "503", "429"];
+/// See [`CoreCells::retries`].
+pub static RETRIES: MetricDesc = MetricDesc {
+    name: "llmgw_retries_total",
+    help: "Requests tried again at another endpoint, by why the one before did not do",
+    kind: Kind::Counter,
+    labels: &[Label::closed("reason", RETRY_REASONS)],
+};
+/// See [`CoreCells::retries_refused`].
+pub static RETRIES_REFUSED: MetricDesc = MetricDesc {
+    name: "llmgw_retries_refused_total",
+    help: "Retries that were due and not made because the retry budget was spent",
+    kind: Kind::Counter,
+    labels: &[],
+};
+/// See [`CoreCells::cooldowns`].
+pub static COOLDOWNS: MetricDesc = MetricDesc {
+    name: "llmgw_cooldowns_total",
+    help: "Times an endpoint was taken out of the candidates after a failure",
+    kind: Kind::Counter,
+    labels: &[],
+};
+/// See [`CoreCells::last_resorts`].
+pub static LAST_RESORTS: MetricDesc = MetricDesc {
+    name: "llmgw_last_resorts_total",
+    help: "Requests sent to an endpoint that is kept from requests, because there was no other",
+    kind: Kind::Counter,
+    labels: &[],
+};
 /// See [`CoreCells::connections_open`].
 pub static CONNECTIONS_OPEN: MetricDesc = MetricDesc {
     name: "llmgw_client_connections",
@@ -110,6 +140,10 @@ pub static METRICS: &[&MetricDesc] = &[
     &OVERHEAD_SECONDS,
     &USAGE_ABSENT,
     &BROKEN_STREAMS,
+    &RETRIES,
+    &RETRIES_REFUSED,
+    &COOLDOWNS,
+    &LAST_RESORTS,
     &CONNECTIONS_OPEN,
     &REQUESTS_IN_FLIGHT,
     &UPSTREAM_CONNECTIONS,
@@ -161,6 +195,14 @@ pub struct CoreCells {
     pub usage_absent: [Counter; 2],
     /// Streams an engine cut.
     pub broken_streams: Counter,
+    /// Retries by [`RETRY_REASONS`].
+    pub retries: [Counter; RETRY_REASONS.len()],
+    /// Retries the budget refused.
+    pub retries_refused: Counter,
+    /// Cooldowns that began, of endpoints this core owns.
+    pub cooldowns: Counter,
+    /// Requests that went to an endpoint for want of another.
+    pub last_resorts: Counter,
     /// Client connections open.
     pub connections_open: Gauge,
     /// Requests between head and end.
@@ -187,6 +229,10 @@ impl CoreCells {
             overhead: Histogram::new(OVERHEAD),
             usage_absent: [Counter::new(), Counter::new()],
             broken_streams: Counter::new(),
+            retries: std::array::from_fn(|_| Counter::new()),
+            retries_refused: Counter::new(),
+            cooldowns: Counter::new(),
+            last_resorts: Counter::new(),
             connections_open: Gauge::new(),
             in_flight: Gauge::new(),
             upstream_opened: Gauge::new(),

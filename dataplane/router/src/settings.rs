@@ -12,6 +12,10 @@ pub struct Settings {
     pub limits: Limits,
     /// Bounds on how long each step may take.
     pub timeouts: Timeouts,
+    /// How often a request may be tried again at another endpoint.
+    pub retries: u16,
+    /// How long an endpoint that failed gets no requests.
+    pub cooldown: Duration,
     /// Whether usage is asked for on behalf of clients that did not.
     pub inject_usage: bool,
 }
@@ -30,11 +34,11 @@ pub struct Limits {
 /// Time limits. Those towards engines end the request with an error that names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// For a connection.
+    /// For all connections that a request tries.
     pub connect: Duration,
-    /// From the request sent to the answer's head, and from there to the first event of a stream.
+    /// From the request sent to the answer's head, and to a stream's first token.
     pub first_token: Duration,
-    /// Between two pieces of an answer.
+    /// Between two events of a stream, or two pieces of another answer.
     pub between_events: Duration,
     /// For the whole request.
     pub total: Duration,

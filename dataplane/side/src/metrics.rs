@@ -17,6 +17,18 @@ pub(crate) static ENDPOINT_READY: MetricDesc = MetricDesc {
     kind: Kind::Gauge,
     labels: &[REPLICA],
 };
+pub(crate) static BREAKER_STATE: MetricDesc = MetricDesc {
+    name: "llmgw_breaker_state",
+    help: "An endpoint's breaker: 0 closed, 1 half-open (one trial at a time), 2 open (no requests)",
+    kind: Kind::Gauge,
+    labels: &[REPLICA],
+};
+pub(crate) static ENDPOINT_COOLING: MetricDesc = MetricDesc {
+    name: "llmgw_endpoint_cooling",
+    help: "Whether an endpoint gets no requests for a while after a failure (1) or not (0)",
+    kind: Kind::Gauge,
+    labels: &[REPLICA],
+};
 pub(crate) static REPLICAS: MetricDesc = MetricDesc {
     name: "llmgw_replicas",
     help: "Endpoints that serve a model, by state",
@@ -66,6 +78,8 @@ pub(crate) static START_TIME: MetricDesc = MetricDesc {
 pub static METRICS: &[&MetricDesc] = &[
     &ENDPOINT_INFLIGHT,
     &ENDPOINT_READY,
+    &BREAKER_STATE,
+    &ENDPOINT_COOLING,
     &REPLICAS,
     &GENERATION,
     &GENERATION_OLDEST,

@@ -24,6 +24,8 @@ pub fn settings(config: &ServerConfig) -> Settings {
             client_body: timeouts.client_body,
             client_idle: timeouts.client_idle,
         },
+        retries: config.router.retries,
+        cooldown: config.router.cooldown,
         inject_usage: config.router.inject_usage,
     }
 }

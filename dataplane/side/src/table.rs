@@ -153,12 +153,14 @@ pub fn table(config: &ServerConfig, addrs: &Addrs, book: &mut Book, board: &Boar
         }
         let profile = config.router.profiles.iter().position(|profile| profile.name == model.routing_profile);
         let profile = self::row(profile.unwrap_or(0));
+        let at = |name: &String| config.models.iter().position(|other| other.name == *name).map(self::row);
         table.models.push(ModelRoute {
             name: model.name.clone(),
             created: book.created,
             pools,
             profile,
             placement: placement(&model.placement),
+            fallbacks: model.fallbacks.iter().filter_map(at).collect(),
         });
         let names = std::iter::once(&model.name).chain(&model.aliases);
         table.names.extend(names.map(|name| ModelName { name: name.clone(), model: row }));

@@ -42,8 +42,7 @@ fn the_example_holds_every_key_and_every_default() {
 fn what_has_no_effect_in_this_version_is_named() {
     let config = load(EXAMPLE, &[]).expect("the example");
     let named: Vec<&str> = config.without_effect.iter().map(|key| key.key.as_str()).collect();
-    for key in ["auth", "agent_listen", "tls", "store.path", "router.retries", "endpoints[0].batch_capacity", "fabrics"]
-    {
+    for key in ["auth", "agent_listen", "tls", "store.path", "endpoints[0].batch_capacity", "fabrics"] {
         assert!(named.contains(&key), "{key} is not named in {named:?}");
     }
     for key in ["listen", "router.scrape_interval", "router.timeouts.connect", "endpoints[0].weight"] {
@@ -72,7 +71,6 @@ server.yaml:34:12: endpoints[2].url: unix engines are not available in this vers
 server.yaml:39:16: router.admission.kv_by_band is not available in this version; leave it out, or write false
 server.yaml:39:34: router.admission.heartbeat is not available in this version; leave it out, or write 0s
 server.yaml:44:26: router.prefix.kv_events.enabled is not available in this version; leave it out, or write false
-server.yaml:49:5: models[0].fallbacks is not available in this version; leave it out
 server.yaml:51:49: models[0].admission.heartbeat is not available in this version; leave it out, or write 0s
 server.yaml:52:5: models[0].source is not available in this version; leave it out
 server.yaml:54:5: models[0].scaling is not available in this version; leave it out

@@ -36,6 +36,8 @@ pub struct Learned {
     /// Data events that carry some text or tool call: our own estimate of the completion's tokens, for when the engine
     /// reports none. Engines send about one token an event; an event with the text of several answers counts once.
     pub content_event_count: u64,
+    /// Events of any kind but comments.
+    pub event_count: u64,
     /// The stream ended as answers do: `[DONE]`, or the last event of the responses and messages APIs.
     pub is_done: bool,
     /// The engine said in the stream that it failed.
@@ -159,6 +161,7 @@ impl StreamTap {
 impl Learned {
     /// Learns from one event. True for an event that exists only because usage was asked for.
     fn take(&mut self, event: &Event<'_>) -> bool {
+        self.event_count += u64::from(event.class != Class::Comment);
         match event.name {
             b"" => {}
             b"error" | b"response.failed" => self.has_error = true,

@@ -69,6 +69,8 @@ pub struct ModelRoute {
     pub profile: u32,
     /// What its engines are judged by.
     pub placement: Placement,
+    /// Rows of the models that stand in when no endpoint of this one can be used, first choice first.
+    pub fallbacks: Vec<u32>,
 }
 
 /// What the engines of a model are judged by.
@@ -219,6 +221,9 @@ fn fits_together(table: &ArchivedRouteTable) -> Result<(), SnapshotError> {
         if model.profile.to_native() as usize >= table.profiles.len() {
             return refuse(format!("model {} names a routing profile that is not there", model.name));
         }
+        if model.fallbacks.iter().any(|&row| row.to_native() as usize >= table.models.len()) {
+            return refuse(format!("model {} falls back to a model that is not there", model.name));
+        }
     }
     let mut last: Option<&str> = None;
     for row in table.names.iter() {
@@ -264,6 +269,7 @@ mod tests {
                 pools: vec![0],
                 profile: 0,
                 placement: Placement::default(),
+                fallbacks: vec![],
             }],
             names: vec![ModelName { name: "alias".into(), model: 0 }, ModelName { name: "m".into(), model: 0 }],
             profiles: vec![ProfileSpec {
@@ -298,6 +304,7 @@ mod tests {
         check(|t| t.pools[0].members[0].endpoint = 1, "has a member that is not there");
         check(|t| t.models[0].pools[0] = 1, "names a pool that is not there");
         check(|t| t.models[0].profile = 4, "routing profile that is not there");
+        check(|t| t.models[0].fallbacks = vec![1], "falls back to a model that is not there");
         check(|t| t.names.reverse(), "not sorted");
         check(|t| t.names[1].name = "alias".into(), "not sorted or not unique");
     }

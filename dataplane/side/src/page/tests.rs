@@ -90,13 +90,19 @@ fn the_page_adds_up_the_cores_and_names_what_the_table_names() {
     world.board.set_generation(CoreId(0), 1);
     let expected = "\
 llmgw_access_lines_lost_total 0
+llmgw_breaker_state{replica=\"a\"} 0
+llmgw_breaker_state{replica=\"b\"} 0
 llmgw_broken_streams_total 0
 llmgw_build_info{version=\"0.1.0\"} 1
 llmgw_client_connections 10
+llmgw_cooldowns_total 0
+llmgw_endpoint_cooling{replica=\"a\"} 0
+llmgw_endpoint_cooling{replica=\"b\"} 0
 llmgw_endpoint_inflight{replica=\"a\"} 1
 llmgw_endpoint_inflight{replica=\"b\"} 0
 llmgw_endpoint_ready{replica=\"a\"} 1
 llmgw_endpoint_ready{replica=\"b\"} 0
+llmgw_last_resorts_total 0
 llmgw_panics_total 0
 llmgw_replicas{model=\"big\",state=\"not_ready\"} 1
 llmgw_replicas{model=\"big\",state=\"ready\"} 1
@@ -105,6 +111,11 @@ llmgw_replicas{model=\"small\",state=\"ready\"} 0
 llmgw_requests_in_flight 0
 llmgw_requests_total{model=\"big\",pool=\"ib0/h100\",status=\"200\"} 7
 llmgw_requests_total{model=\"other\",pool=\"other\",status=\"404\"} 2
+llmgw_retries_refused_total 0
+llmgw_retries_total{reason=\"429\"} 0
+llmgw_retries_total{reason=\"503\"} 0
+llmgw_retries_total{reason=\"closed\"} 0
+llmgw_retries_total{reason=\"connect\"} 0
 llmgw_route_table_generation 1
 llmgw_route_table_generation_oldest 0
 llmgw_tokens_total{model=\"big\",direction=\"completion\"} 70

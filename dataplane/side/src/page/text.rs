@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use llmgw_kit::clock::Wall;
+use llmgw_kit::clock::{Mono, Wall};
 use llmgw_obs::expose::Page;
 use llmgw_obs::log::Sink;
 use llmgw_obs::merge;
@@ -14,6 +14,7 @@ use llmgw_obs::metric::{Counter, Gauge, Histogram};
 use llmgw_obs::registry::{DURATION, FIRST_TOKEN, MetricDesc, OVERHEAD};
 use llmgw_obs::rows::RowIdx;
 use llmgw_router::board::Board;
+use llmgw_router::endpoint::BreakerState;
 use llmgw_router::metrics::{self as core, CoreCells, PoolCells, STATUSES};
 use llmgw_router::readiness::Readiness;
 use tokio::sync::watch;
@@ -94,6 +95,13 @@ fn whole_cores(page: &mut Page, cores: &[Arc<CoreCells>]) {
         .count(&["missing"], counter(|core| &core.usage_absent[0]))
         .count(&["absurd"], counter(|core| &core.usage_absent[1]));
     page.family(&core::BROKEN_STREAMS).count(&[], counter(|core| &core.broken_streams));
+    for (at, reason) in core::RETRY_REASONS.iter().enumerate() {
+        let count = merge::counters(cores.iter().filter_map(|core| core.retries.get(at)));
+        page.family(&core::RETRIES).count(&[reason], count);
+    }
+    page.family(&core::RETRIES_REFUSED).count(&[], counter(|core| &core.retries_refused));
+    page.family(&core::COOLDOWNS).count(&[], counter(|core| &core.cooldowns));
+    page.family(&core::LAST_RESORTS).count(&[], counter(|core| &core.last_resorts));
     page.family(&core::CONNECTIONS_OPEN).gauge(&[], gauge(|core| &core.connections_open));
     page.family(&core::REQUESTS_IN_FLIGHT).gauge(&[], gauge(|core| &core.in_flight));
     page.family(&core::UPSTREAM_CONNECTIONS)
@@ -106,7 +114,17 @@ fn whole_cores(page: &mut Page, cores: &[Arc<CoreCells>]) {
 }
 
 fn endpoints(page: &mut Page, board: &Board, view: &View) {
+    let now = Mono::now();
     for (replica, slot) in &view.replicas {
+        let cells = board.endpoint(*slot);
+        let is_out = now < cells.out_until();
+        let breaker = match cells.breaker() {
+            BreakerState::Closed => 0,
+            BreakerState::Open if is_out => 2,
+            BreakerState::Open | BreakerState::HalfOpen => 1,
+        };
+        page.family(&own::BREAKER_STATE).gauge(&[replica], breaker);
+        page.family(&own::ENDPOINT_COOLING).gauge(&[replica], i64::from(is_out));
         page.family(&own::ENDPOINT_INFLIGHT).gauge(&[replica], board.in_flight(*slot));
         page.family(&own::ENDPOINT_READY).gauge(&[replica], i64::from(board.is_ready(*slot)));
     }

@@ -1,8 +1,7 @@
 //! `breaker`: the endpoint is not cooling down, and its breaker lets this request through.
 //!
 //! Before `out_until` nothing passes, whatever the breaker's state: that covers a cooldown and an open breaker alike.
-//! After it, an open breaker is as a half-open one: each core sends one request at a time, so a recovering engine meets
-//! at most as many trials at once as there are cores, and no core has to ask another whether it may try.
+//! After it, an open breaker is as a half-open one: one request at a time, over all cores, is let through as a trial.
 
 use crate::endpoint::BreakerState;
 use crate::scheduler::{Candidate, Context, Filter};
@@ -22,7 +21,7 @@ impl Filter for Breaker {
         }
         match cells.breaker() {
             BreakerState::Closed => true,
-            BreakerState::Open | BreakerState::HalfOpen => ctx.board.in_flight_of(ctx.core, candidate.slot) <= 0,
+            BreakerState::Open | BreakerState::HalfOpen => ctx.board.is_trial_free(candidate.slot, ctx.now),
         }
     }
 }

@@ -1,0 +1,184 @@
+//! What a core makes of how engines answer: counted on the load board, told to the core that owns the endpoint, and
+//! acted on for the endpoints it owns itself.
+//!
+//! Called by the request path after every attempt and by the core for what others tell it. Never decides where a
+//! request goes: filters read the cells that the owners write.
+
+use std::cell::{OnceCell, RefCell};
+use std::sync::Arc;
+use std::time::Duration;
+
+use llmgw_http::head::ResponseHead;
+use llmgw_kit::chance::Chance;
+use llmgw_kit::clock::Mono;
+use llmgw_router::Board;
+use llmgw_router::breaker::budget::RetryBudget;
+use llmgw_router::breaker::outlier::Lookout;
+use llmgw_router::breaker::{Breakers, Change, Failure, FailureKind};
+use llmgw_router::endpoint::BreakerState;
+use llmgw_router::message::CoreMessage;
+use llmgw_router::metrics::CoreCells;
+use llmgw_runtime::mailbox::Post;
+use llmgw_runtime::owner::owner_of;
+use llmgw_types::snapshot::ArchivedRouteTable;
+use llmgw_types::{BoardSlot, CoreId};
+
+use crate::error::Reason;
+
+/// How long one request may keep the trial of a half-open endpoint to itself; then the next one may try as well.
+const TRIAL_TIME: Duration = Duration::from_secs(10);
+
+/// See the module. Owner: one core.
+pub(crate) struct Evidence {
+    core: CoreId,
+    core_count: u32,
+    board: Arc<Board>,
+    cells: Arc<CoreCells>,
+    breakers: RefCell<Breakers>,
+    lookout: RefCell<Lookout>,
+    pub(crate) budget: RefCell<RetryBudget>,
+    post: OnceCell<RefCell<Post<CoreMessage>>>,
+}
+
+impl Evidence {
+    pub(crate) fn new(core: CoreId, core_count: u32, board: Arc<Board>, cells: Arc<CoreCells>) -> Self {
+        Self {
+            core,
+            core_count: core_count.max(1),
+            breakers: RefCell::new(Breakers::new(board.clone(), Chance::from_system())),
+            lookout: RefCell::default(),
+            budget: RefCell::default(),
+            board,
+            cells,
+            post: OnceCell::new(),
+        }
+    }
+
+    /// Gives it the ends of this core's lanes to the others.
+    pub(crate) fn open(&self, post: Post<CoreMessage>) {
+        // A second one would be a fault of the start and changes nothing.
+        let _ = self.post.set(RefCell::new(post));
+    }
+
+    /// An engine answered as it should.
+    pub(crate) fn answered(&self, slot: BoardSlot) {
+        self.board.count_answer(self.core, slot);
+        if self.board.endpoint(slot).breaker() != BreakerState::Closed {
+            self.tell(CoreMessage::Success(slot), slot, Duration::ZERO);
+        }
+    }
+
+    /// An engine failed. `cooldown` is what is configured.
+    pub(crate) fn failed(&self, failure: Failure, cooldown: Duration) {
+        if failure.kind != FailureKind::Busy {
+            self.board.count_failure(self.core, failure.slot);
+        }
+        self.tell(CoreMessage::Failure(failure), failure.slot, cooldown);
+    }
+
+    /// An attempt or an answer broke for this reason. Whatever is no fault of the engine changes nothing.
+    pub(crate) fn broke(&self, slot: BoardSlot, reason: Reason, cooldown: Duration) {
+        if is_engines_fault(reason) {
+            self.failed(Failure { slot, kind: FailureKind::Failed, retry_after_seconds: None }, cooldown);
+        }
+    }
+
+    /// What the status of an answer says. Answers below 500 count when they are whole: see [`Self::answered`].
+    pub(crate) fn status(&self, slot: BoardSlot, head: &ResponseHead, cooldown: Duration) {
+        let kind = match head.status() {
+            429 => FailureKind::Busy,
+            502..=504 => FailureKind::Failed,
+            500.. => FailureKind::Faulty,
+            300.. => return self.answered(slot),
+            _ => return,
+        };
+        let retry_after_seconds = match kind {
+            FailureKind::Faulty => None,
+            FailureKind::Failed | FailureKind::Busy => retry_after(head),
+        };
+        self.failed(Failure { slot, kind, retry_after_seconds }, cooldown);
+    }
+
+    /// The trial of the endpoint, where its breaker wants one: `Err` when another request has it.
+    pub(crate) fn trial(&self, slot: BoardSlot, now: Mono) -> Result<Option<Trial>, ()> {
+        if self.board.endpoint(slot).breaker() == BreakerState::Closed {
+            return Ok(None);
+        }
+        let is_ours = self.board.take_trial(slot, now, now + TRIAL_TIME);
+        if is_ours { Ok(Some(Trial { board: self.board.clone(), slot })) } else { Err(()) }
+    }
+
+    /// Takes what another core says of an endpoint that this one owns.
+    pub(crate) fn hear(&self, message: CoreMessage, cooldown: Duration) {
+        let now = Mono::now();
+        let mut breakers = self.breakers.borrow_mut();
+        let changes = match message {
+            CoreMessage::Failure(failure) => breakers.failure(now, &failure, cooldown),
+            CoreMessage::Success(slot) => [breakers.success(now, slot), None],
+            CoreMessage::Eject(slot) => [breakers.eject(now, slot), None],
+            CoreMessage::FeedReady | CoreMessage::Settle | CoreMessage::Drain => [None, None],
+        };
+        if changes.contains(&Some(Change::Cooled)) {
+            self.cells.cooldowns.increment();
+        }
+    }
+
+    /// Looks for endpoints that fail far more than their pools, among the pools this core owns.
+    pub(crate) fn look(&self, table: &ArchivedRouteTable) {
+        let is_ours = |pool: u32| owner_of(spread(pool), self.core_count) == self.core;
+        let found = self.lookout.borrow_mut().look(&self.board, table, Mono::now(), is_ours);
+        for slot in found {
+            self.tell(CoreMessage::Eject(slot), slot, Duration::ZERO);
+        }
+    }
+
+    /// Follows a newer table.
+    pub(crate) fn keep_to(&self, table: &ArchivedRouteTable) {
+        self.breakers.borrow_mut().keep_to(table);
+    }
+
+    fn tell(&self, message: CoreMessage, slot: BoardSlot, cooldown: Duration) {
+        let owner = owner_of(spread(slot.0), self.core_count);
+        if owner == self.core {
+            self.hear(message, cooldown);
+        } else if let Some(post) = self.post.get() {
+            // A full lane: the next one says it again.
+            let _ = post.borrow_mut().try_send(owner, message);
+        }
+    }
+}
+
+/// The only request that a half-open endpoint gets for now; given back when dropped.
+pub(crate) struct Trial {
+    board: Arc<Board>,
+    slot: BoardSlot,
+}
+
+impl Drop for Trial {
+    fn drop(&mut self) {
+        self.board.free_trial(self.slot);
+    }
+}
+
+/// Small numbers as hashes: owners are found by the high bits.
+fn spread(number: u32) -> u64 {
+    u64::from(number).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+fn is_engines_fault(reason: Reason) -> bool {
+    matches!(
+        reason,
+        Reason::EngineUnreachable
+            | Reason::EngineClosed
+            | Reason::EngineMalformed
+            | Reason::ConnectTimeout
+            | Reason::FirstTokenTimeout
+            | Reason::BetweenEventsTimeout
+    )
+}
+
+/// `Retry-After` in seconds; a date counts as nothing said.
+fn retry_after(head: &ResponseHead) -> Option<u32> {
+    let value = head.header("retry-after")?;
+    std::str::from_utf8(value).ok()?.trim().parse().ok()
+}

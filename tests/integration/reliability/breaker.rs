@@ -1,0 +1,78 @@
+//! An endpoint that fails is left alone, tried again by one request, and takes part again when that one is answered.
+
+use llmgw_test_kit::{chat, wait_for};
+use serde_json::json;
+
+use super::rig::{Fleet, assert_all_well};
+use crate::pair::WITHIN;
+
+/// Sends until the first engine's breaker is not closed any more.
+#[track_caller]
+fn trip(fleet: &Fleet) {
+    wait_for("an open breaker", WITHIN, || {
+        fleet.ask(&chat("hello"));
+        fleet.breaker(0) != 0
+    });
+}
+
+#[test]
+fn a_breaker_opens_half_opens_by_time_and_closes_with_one_answer() {
+    let fleet = Fleet::local(2, "cooldown_seconds: 0");
+    fleet.engines[0].set_faults(json!({ "status": 500 }));
+    trip(&fleet);
+    assert_eq!(fleet.engines[0].calls().len(), 5, "five failures in a row open it");
+    wait_for("a half-open breaker", WITHIN, || fleet.breaker(0) == 1);
+    assert_eq!(fleet.engines[0].calls().len(), 5, "time alone asks nobody");
+    fleet.engines[0].set_faults(json!({}));
+    wait_for("a closed breaker", WITHIN, || {
+        assert_eq!(fleet.ask(&chat("hello")).status, 200);
+        fleet.breaker(0) == 0
+    });
+    let before = fleet.engines[0].calls().len();
+    wait_for("its share of requests", WITHIN, || {
+        assert_eq!(fleet.ask(&chat("hello")).status, 200);
+        fleet.engines[0].calls().len() > before
+    });
+}
+
+#[test]
+fn a_failed_trial_opens_it_for_longer_and_costs_one_request() {
+    let fleet = Fleet::local(2, "cooldown_seconds: 0");
+    fleet.engines[0].set_faults(json!({ "status": 500 }));
+    trip(&fleet);
+    wait_for("a half-open breaker", WITHIN, || fleet.breaker(0) == 1);
+    // One of these at most is the trial; the others go to the engine that is well.
+    let replies = fleet.load(4, 10, &chat("hello"), || ());
+    let failed = replies.iter().filter(|reply| reply.status != 200).count();
+    assert!(failed <= 1, "{failed} of {} failed", replies.len());
+}
+
+// S8
+#[test]
+fn streams_that_break_open_the_breaker_and_are_not_tried_again() {
+    let fleet = Fleet::local(1, "cooldown_seconds: 0");
+    let broken = chat("x").streamed().faults(json!({ "events": 20, "close_after_events": 5 }));
+    for _ in 0..5 {
+        let reply = fleet.ask(&broken);
+        assert!(reply.text().contains("engine_closed") && !reply.text().contains("[DONE]"), "{}", reply.text());
+    }
+    assert_eq!(fleet.calls().len(), 5);
+    wait_for("an open breaker", WITHIN, || fleet.breaker(0) != 0);
+    assert_eq!(fleet.count("llmgw_broken_streams_total", &[]), 5);
+    // The only engine there is: better a try than a refusal.
+    assert_all_well(&[fleet.ask(&chat("hello"))]);
+}
+
+#[test]
+fn an_engine_that_ends_its_streams_with_an_error_of_its_own_is_left_to_the_other() {
+    let fleet = Fleet::local(2, "cooldown_seconds: 0");
+    fleet.engines[0].set_faults(json!({
+        "script": ["data: {\"error\":{\"message\":\"EngineCore died\",\"code\":500}}\n\n", "data: [DONE]\n\n"],
+        "framing": "chunked",
+    }));
+    wait_for("an open breaker", WITHIN, || {
+        fleet.ask(&chat("hello").streamed());
+        fleet.breaker(0) != 0
+    });
+    assert_eq!(fleet.engines[0].calls().len(), 5);
+}
