@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use llmgw_config::{EndpointConfig, MetricsPath, ServerConfig};
 use llmgw_engines::names::Names;
 use llmgw_engines::{contract, kind};
+use llmgw_side::trust;
 use llmgw_types::endpoint::EngineKind;
 
 use crate::probe::{self, Findings, KeyVerdict, Question};
@@ -71,6 +72,7 @@ fn question(endpoint: &EndpointConfig) -> Question<'_> {
             MetricsPath::Path(path) => Some(path),
             MetricsPath::Off => None,
         },
+        trust: trust::of(endpoint),
     }
 }
 

@@ -15,6 +15,7 @@ use std::process::ExitCode;
 
 use llmgw_config::url::EngineUrl;
 use llmgw_kit::secret::Secret;
+use llmgw_side::trust;
 
 use crate::probe::{self, Findings, KeyVerdict, Question};
 use draft::Engine;
@@ -103,7 +104,13 @@ fn init(args: &Args, key: Option<&str>, log: &mut impl Write) -> Result<(), Fail
 
 /// Asks without the key first, so that only engines that want one are shown it.
 fn ask(urls: &[EngineUrl], key: Option<&Secret>) -> Vec<Result<Findings, String>> {
-    let question = |url, api_key| Question { url, api_key, health_path: "/health", metrics_path: Some("/metrics") };
+    let question = |url, api_key| Question {
+        url,
+        api_key,
+        health_path: "/health",
+        metrics_path: Some("/metrics"),
+        trust: trust::of_url(url, None),
+    };
     let questions: Vec<Question<'_>> = urls.iter().map(|url| question(url, None)).collect();
     let mut answers = probe::probe_all(&questions);
     if key.is_some() {
@@ -126,10 +133,6 @@ fn roots(texts: &[String], log: &mut impl Write) -> Result<Vec<EngineUrl>, Failu
     for text in texts {
         let root = text.trim_end_matches('/').strip_suffix("/v1").unwrap_or(text);
         match EngineUrl::parse(root) {
-            Ok(url) if url.scheme.word() != "http" => {
-                say(log, &format!("{url}: {} engines are not available in this version; use http", url.scheme.word()));
-                is_understood = false;
-            }
             Ok(url) if urls.contains(&url) => say(log, &format!("{url} is named twice; once is enough")),
             Ok(url) => {
                 if root.len() < text.len() {
@@ -294,9 +297,9 @@ mod tests {
     #[test]
     fn what_is_no_url_is_a_usage_error() {
         let folder = Folder::new();
-        let (said, outcome) = said(&folder.args(&["10.0.0.1:8000".to_owned(), "https://h".to_owned()]), None);
+        let (said, outcome) = said(&folder.args(&["10.0.0.1:8000".to_owned(), "ftp://h".to_owned()]), None);
         assert!(said.contains("has no scheme; write http://"), "{said}");
-        assert!(said.contains("https engines are not available in this version; use http"), "{said}");
+        assert!(said.contains("the scheme \"ftp\" is not known; expected http, https or unix"), "{said}");
         assert_eq!(outcome, Err(Failure::Usage));
     }
 }

@@ -4,14 +4,22 @@
 //! Called by `init` and `check`, which an operator runs; blocking, a few requests an engine, bounded in time and size.
 //! Judges nothing by a configuration: that is the callers'. Never prints a key, nor control characters an engine sent.
 
+mod door;
+
+use std::sync::Arc;
 use std::time::Duration;
 
-use llmgw_config::url::EngineUrl;
+use llmgw_config::url::{EngineUrl, Scheme};
 use llmgw_engines::{kind, promtext};
 use llmgw_kit::secret::Secret;
 use llmgw_kit::units::format_duration;
+use llmgw_side::trust::{self, TrustError};
 use llmgw_types::endpoint::EngineKind;
+use rustls::ClientConfig;
 use serde_json::Value;
+use ureq::unversioned::resolver::DefaultResolver;
+
+use self::door::Door;
 
 /// The longest one request may take, name lookup and body included.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
@@ -30,6 +38,8 @@ pub(crate) struct Question<'a> {
     pub(crate) health_path: &'a str,
     /// None: it has no metrics page.
     pub(crate) metrics_path: Option<&'a str>,
+    /// Of `https`: whom to trust, or why nobody can be.
+    pub(crate) trust: Result<Option<Arc<ClientConfig>>, TrustError>,
 }
 
 /// What an engine that can be reached said.
@@ -84,7 +94,7 @@ pub(crate) fn probe_all(questions: &[Question<'_>]) -> Vec<Result<Findings, Stri
 
 /// Asks one engine.
 fn probe(question: &Question<'_>) -> Result<Findings, String> {
-    let asker = Asker::new(question);
+    let asker = Asker::new(question)?;
     let health = asker.ask(question.health_path)?;
     let models_page = asker.ask("/v1/models");
     let metrics_page = question.metrics_path.map(|path| asker.ask(path));
@@ -151,11 +161,13 @@ impl Page {
 
 struct Asker<'a> {
     agent: ureq::Agent,
+    /// What paths are put behind.
+    root: String,
     question: &'a Question<'a>,
 }
 
 impl<'a> Asker<'a> {
-    fn new(question: &'a Question<'a>) -> Self {
+    fn new(question: &'a Question<'a>) -> Result<Self, String> {
         let config = ureq::Agent::config_builder()
             .timeout_global(Some(ANSWER_WITHIN))
             .http_status_as_error(false)
@@ -165,11 +177,25 @@ impl<'a> Asker<'a> {
             .proxy(None)
             .user_agent(concat!("llmgw/", env!("CARGO_PKG_VERSION")))
             .build();
-        Self { agent: config.into(), question }
+        let trust = question.trust.as_ref().map_err(ToString::to_string)?;
+        let door = match (question.url.scheme, trust) {
+            (Scheme::Unix, _) => Some(Door::Unix(question.url.host.clone())),
+            (_, Some(trust)) => Some(Door::Tls(trust.clone())),
+            (_, None) => None,
+        };
+        let root = match question.url.scheme {
+            Scheme::Unix => "http://127.0.0.1".to_owned(),
+            _ => question.url.to_string(),
+        };
+        let agent = match door {
+            Some(door) => ureq::Agent::with_parts(config, door, DefaultResolver::default()),
+            None => config.into(),
+        };
+        Ok(Self { agent, root, question })
     }
 
     fn ask(&self, path: &str) -> Result<Page, String> {
-        let mut request = self.agent.get(format!("{}{path}", self.question.url));
+        let mut request = self.agent.get(format!("{}{path}", self.root));
         if let Some(key) = self.question.api_key {
             request = request.header("authorization", format!("Bearer {}", key.expose()));
         }
@@ -187,7 +213,7 @@ fn reason(error: &ureq::Error) -> String {
         ureq::Error::Io(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
             "connection refused; is it running, and on this port?".to_owned()
         }
-        ureq::Error::Io(error) => printable(&error.to_string()),
+        ureq::Error::Io(error) => trust::reason(error).unwrap_or_else(|| printable(&error.to_string())),
         ureq::Error::HostNotFound => "the name is not known".to_owned(),
         ureq::Error::Timeout(_) => format!("no answer within {}", format_duration(ANSWER_WITHIN)),
         ureq::Error::BodyExceedsLimit(_) => "the answer is too large".to_owned(),
@@ -295,7 +321,13 @@ pub(crate) mod tests {
 
     fn ask(url: &EngineUrl, key: Option<&str>) -> Result<Findings, String> {
         let key = key.map(Secret::new);
-        let question = Question { url, api_key: key.as_ref(), health_path: "/health", metrics_path: Some("/metrics") };
+        let question = Question {
+            url,
+            api_key: key.as_ref(),
+            health_path: "/health",
+            metrics_path: Some("/metrics"),
+            trust: trust::of_url(url, None),
+        };
         probe_all(&[question]).pop().expect("one answer")
     }
 

@@ -1,16 +1,17 @@
 //! One try at an engine, up to its response head.
 
-use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
-use llmgw_http::client::{Outgoing, Upstream, exchange};
+use llmgw_http::client::{Address, EngineIo, Outgoing, Upstream, exchange};
 use llmgw_http::draft::RequestDraft;
 use llmgw_http::head::{AnswerTo, RequestHead, ResponseHead};
 use llmgw_http::pool::Target;
+use llmgw_http::tls::TlsConfig;
 use llmgw_kit::clock::Mono;
 use llmgw_router::Grant;
-use llmgw_runtime::tcp::Tcp;
-use llmgw_types::snapshot::{ArchivedEndpoint, ArchivedRouteTable};
+use llmgw_types::snapshot::{ArchivedEndpoint, ArchivedEngineAddr, ArchivedRouteTable};
 
 use crate::core::Core;
 use crate::error::{ApiError, Reason};
@@ -44,12 +45,13 @@ pub(crate) async fn send(
     request: &Request<'_>,
     answer: &mut ResponseHead,
     connect_timeout: Duration,
-) -> Result<Upstream<Tcp>, ApiError> {
+) -> Result<Upstream<EngineIo>, ApiError> {
     let missing = || ApiError::new(Reason::Internal, "the route table does not fit the grant");
     let endpoint = table.endpoints.get(grant.endpoint.idx()).ok_or_else(missing)?;
     let pool = table.pools.get(grant.pool.idx()).ok_or_else(missing)?;
     let member = pool.members.get(grant.member as usize).ok_or_else(missing)?;
-    let target = target(endpoint, grant).ok_or_else(missing)?;
+    let tls = core.tls(grant.slot);
+    let target = target(endpoint, grant, tls.as_ref()).ok_or_else(missing)?;
 
     let (route, query) = (request.route.path.as_bytes(), request.query);
     let host = endpoint.host.as_bytes();
@@ -79,11 +81,15 @@ pub(crate) async fn send(
         .map_err(|error| ApiError::of_exchange(error, &endpoint.name))
 }
 
-fn target(endpoint: &ArchivedEndpoint, grant: &Grant) -> Option<Target> {
-    let addr: SocketAddr = endpoint.addr.as_ref()?.as_socket_addr();
+fn target<'a>(endpoint: &'a ArchivedEndpoint, grant: &Grant, tls: Option<&'a Arc<TlsConfig>>) -> Option<Target<'a>> {
+    let address = match endpoint.addr.as_ref()? {
+        ArchivedEngineAddr::Tcp(addr) => Address::Tcp(addr.as_socket_addr()),
+        ArchivedEngineAddr::Tls(addr, name) => Address::Tls { addr: addr.as_socket_addr(), name, config: tls? },
+        ArchivedEngineAddr::Unix(path) => Address::Unix(Path::new(path.as_str())),
+    };
     Some(Target {
         key: u64::from(grant.slot.0),
-        addr,
+        address,
         idle_limit: Duration::from_millis(u64::from(endpoint.idle_limit_ms.to_native())),
         idle_max: IDLE_PER_ENDPOINT,
     })

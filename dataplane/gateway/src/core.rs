@@ -6,9 +6,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use llmgw_http::client::TcpConnector;
+use llmgw_http::client::{EngineConnector, EngineIo};
 use llmgw_http::limits::ServerLimits;
 use llmgw_http::pool::Pool;
+use llmgw_http::tls::TlsConfig;
 use llmgw_kit::chance::Chance;
 use llmgw_kit::clock::Wall;
 use llmgw_router::access::{AccessLog, AccessRecord, AccessRing};
@@ -17,7 +18,6 @@ use llmgw_router::readiness::Readiness;
 use llmgw_router::scheduler::run::Scheduler;
 use llmgw_router::settings::Settings;
 use llmgw_router::{Board, Dispatcher};
-use llmgw_runtime::tcp::Tcp;
 use llmgw_types::{BoardSlot, CoreId, RequestId};
 
 use crate::evidence::Evidence;
@@ -48,12 +48,14 @@ pub(crate) struct Shared {
     pub(crate) board: Arc<Board>,
     pub(crate) cells: Arc<CoreCells>,
     pub(crate) readiness: Arc<Readiness>,
-    pub(crate) pool: Pool<Tcp>,
-    pub(crate) connector: TcpConnector,
+    pub(crate) pool: Pool<EngineIo>,
+    pub(crate) connector: EngineConnector,
     pub(crate) dispatcher: RefCell<Dispatcher>,
     /// How engines answer.
     pub(crate) evidence: Evidence,
     tables: RefCell<Option<Rc<Tables>>>,
+    /// Whom to trust, by the slots of endpoints that are reached within TLS.
+    tls: RefCell<Vec<Option<Arc<TlsConfig>>>>,
     /// The newest settings.
     newest: RefCell<Arc<Settings>>,
     access: Arc<AccessRing>,
@@ -76,10 +78,11 @@ impl Core {
             cells: setup.cells.clone(),
             readiness: setup.readiness.clone(),
             pool: Pool::default(),
-            connector: TcpConnector,
+            connector: EngineConnector,
             dispatcher: RefCell::new(Dispatcher::new(setup.board.clone(), setup.id, scheduler)),
             evidence: Evidence::new(setup.id, setup.core_count, setup.board.clone(), setup.cells.clone()),
             tables: RefCell::new(None),
+            tls: RefCell::new(Vec::new()),
             newest: RefCell::new(setup.settings.clone()),
             access: setup.access.clone(),
             access_log: setup.access_log,
@@ -121,12 +124,26 @@ impl Shared {
     /// Takes a newer publication.
     pub(crate) fn swap(&self, tables: Rc<Tables>) {
         let generation = tables.routes().generation.to_native();
+        for (slot, config) in tables.tls() {
+            let mut known = self.tls.borrow_mut();
+            if known.len() <= slot.idx() {
+                known.resize(slot.idx() + 1, None);
+            }
+            if let Some(place) = known.get_mut(slot.idx()) {
+                *place = Some(config);
+            }
+        }
         *self.newest.borrow_mut() = tables.settings();
         self.evidence.keep_to(tables.routes());
         *self.tables.borrow_mut() = Some(tables);
         // Endpoints may have changed behind their slots; they are asked again.
         self.refusing_usage.borrow_mut().clear();
         self.board.set_generation(self.id, generation);
+    }
+
+    /// Whom to trust when connecting to the endpoint. A request that began with older tables finds the newest, too.
+    pub(crate) fn tls(&self, slot: BoardSlot) -> Option<Arc<TlsConfig>> {
+        self.tls.borrow().get(slot.idx())?.clone()
     }
 
     /// A fresh id.

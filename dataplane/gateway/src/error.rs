@@ -20,6 +20,7 @@ pub(crate) enum Reason {
     ResponseNotFound,
     NoEndpoint,
     EngineUnreachable,
+    EngineTls,
     EngineClosed,
     EngineMalformed,
     EngineAuth,
@@ -46,6 +47,7 @@ impl Reason {
             Self::ResponseNotFound => (404, INVALID, "response_not_found"),
             Self::NoEndpoint => (503, SERVER, "no_endpoint"),
             Self::EngineUnreachable => (502, SERVER, "engine_unreachable"),
+            Self::EngineTls => (502, SERVER, "engine_tls"),
             Self::EngineClosed => (502, SERVER, "engine_closed"),
             Self::EngineMalformed => (502, SERVER, "engine_malformed"),
             Self::EngineAuth => (502, SERVER, "engine_auth"),
@@ -101,6 +103,7 @@ impl ApiError {
     pub(crate) fn of_exchange(error: ExchangeError, replica: &str) -> Self {
         let reason = match error {
             ExchangeError::Connect(_) => Reason::EngineUnreachable,
+            ExchangeError::Tls(_) => Reason::EngineTls,
             ExchangeError::ConnectTimeout => Reason::ConnectTimeout,
             ExchangeError::ClosedBeforeHead | ExchangeError::ClosedInHead => Reason::EngineClosed,
             ExchangeError::Malformed(_) => Reason::EngineMalformed,
@@ -138,6 +141,7 @@ mod tests {
             Reason::ResponseNotFound,
             Reason::NoEndpoint,
             Reason::EngineUnreachable,
+            Reason::EngineTls,
             Reason::EngineClosed,
             Reason::EngineMalformed,
             Reason::EngineAuth,

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use llmgw_http::chunk_buf::ChunkBuf;
-use llmgw_http::client::{Piece, Upstream};
+use llmgw_http::client::{EngineIo, Piece, Upstream};
 use llmgw_http::draft::ResponseDraft;
 use llmgw_http::error::BodyError;
 use llmgw_http::head::ResponseHead;
@@ -66,7 +66,7 @@ pub(crate) enum Broken {
 /// Waits for the next piece of an answer, no longer than `limit`, and for the client no longer than it stays.
 pub(crate) async fn next_piece(
     conn: &mut ServerConn<Tcp>,
-    upstream: &mut Upstream<Tcp>,
+    upstream: &mut Upstream<EngineIo>,
     buf: ChunkBuf,
     limit: Limit,
 ) -> Result<Piece, Broken> {
@@ -170,7 +170,7 @@ pub(crate) fn piece_limit(core: &Core, deadline: Mono, from: Mono, has_begun: bo
 pub(crate) async fn stream(
     core: &Rc<Core>,
     conn: &mut ServerConn<Tcp>,
-    mut upstream: Upstream<Tcp>,
+    mut upstream: Upstream<EngineIo>,
     answer: &Answer<'_>,
     withhold: Withhold,
     deadline: Mono,

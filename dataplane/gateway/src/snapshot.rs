@@ -4,10 +4,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use llmgw_router::Map;
+use llmgw_http::tls::TlsConfig;
 use llmgw_router::feed::Feed;
 use llmgw_router::scheduler::profile::RoutingProfile;
 use llmgw_router::session::Ring;
 use llmgw_router::settings::Settings;
+use llmgw_types::BoardSlot;
 use llmgw_types::snapshot::ArchivedRouteTable;
 
 /// A publication as this core works with it.
@@ -35,6 +37,14 @@ impl Tables {
     /// What the dispatcher decides on.
     pub(crate) fn map(&self) -> Map<'_> {
         Map { table: self.routes(), rings: &self.rings, profiles: &self.profiles }
+    }
+
+    /// Whom to trust, by the slots of endpoints that are reached within TLS.
+    pub(crate) fn tls(&self) -> impl Iterator<Item = (BoardSlot, Arc<TlsConfig>)> {
+        self.routes().endpoints.iter().zip(&self.feed.trust).filter_map(|(endpoint, trust)| {
+            let config = trust.clone()?.downcast::<TlsConfig>().ok()?;
+            Some((BoardSlot(endpoint.slot.to_native()), config))
+        })
     }
 
     /// The route table. Cost: about a nanosecond.

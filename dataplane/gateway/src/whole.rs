@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use llmgw_http::body::Framing;
 use llmgw_http::chunk_buf::ChunkBuf;
-use llmgw_http::client::{Piece, Upstream};
+use llmgw_http::client::{EngineIo, Piece, Upstream};
 use llmgw_http::server::{BodyLength, ServerConn};
 use llmgw_kit::clock::Mono;
 use llmgw_openai::error::Wrapping;
@@ -24,7 +24,7 @@ const ERROR_BYTES_MAX: usize = 1024 * 1024;
 const TAIL_BYTES: usize = 32 * 1024;
 
 /// Reads an error's body up to a bound. A body that breaks off or takes too long counts as far as it came.
-pub(crate) async fn collect(core: &Core, upstream: &mut Upstream<Tcp>, deadline: Mono) -> Vec<u8> {
+pub(crate) async fn collect(core: &Core, upstream: &mut Upstream<EngineIo>, deadline: Mono) -> Vec<u8> {
     let mut body = Vec::new();
     let mut buf = ChunkBuf::new();
     loop {
@@ -91,7 +91,7 @@ pub(crate) async fn send_error(
 pub(crate) async fn relay(
     core: &Rc<Core>,
     conn: &mut ServerConn<Tcp>,
-    mut upstream: Upstream<Tcp>,
+    mut upstream: Upstream<EngineIo>,
     answer: &Answer<'_>,
     deadline: Mono,
     finish: &mut Finish,

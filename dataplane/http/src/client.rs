@@ -4,6 +4,7 @@
 //! one silent second try on a fresh one; nothing else is retried here. An exchange that is dropped closes its
 //! connection at once. Never chooses an endpoint, never follows a redirect.
 
+mod door;
 mod upstream;
 
 #[cfg(test)]
@@ -15,9 +16,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use llmgw_kit::clock::Mono;
 use llmgw_runtime::io::Io;
-use llmgw_runtime::tcp::{self, Tcp};
 use llmgw_runtime::timer::timeout;
 
+pub(crate) use door::Place;
+pub use door::{Address, EngineConnector, EngineIo};
 pub use upstream::{Piece, Upstream};
 
 use crate::draft::RequestDraft;
@@ -25,31 +27,20 @@ use crate::error::ExchangeError;
 use crate::head::{AnswerTo, ResponseHead};
 use crate::limits::COALESCE_BYTES_MAX;
 use crate::pool::{Pool, Target, count};
+use crate::tls::TlsFault;
 
-/// Opens connections. TCP in production, scripted ones in tests.
+/// Opens connections. [`EngineConnector`] in production, scripted ones in tests.
 pub trait Connector {
     /// What it opens.
     type Io: Io;
     /// Connects, without a time limit of its own.
-    fn connect(&self, target: &Target) -> impl Future<Output = io::Result<Self::Io>>;
-}
-
-/// Connects over TCP.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct TcpConnector;
-
-impl Connector for TcpConnector {
-    type Io = Tcp;
-
-    fn connect(&self, target: &Target) -> impl Future<Output = io::Result<Tcp>> {
-        tcp::connect(target.addr)
-    }
+    fn connect(&self, target: &Target<'_>) -> impl Future<Output = io::Result<Self::Io>>;
 }
 
 /// One request, ready to be sent to one target.
 pub struct Outgoing<'a> {
     /// Where to.
-    pub target: &'a Target,
+    pub target: &'a Target<'a>,
     /// Head without framing; its buffer comes from [`Pool::buffer`] and goes back there.
     pub head: RequestDraft,
     /// Body in pieces, sent as they are, their length announced.
@@ -82,7 +73,7 @@ pub async fn exchange<C: Connector>(
     } else {
         body
     };
-    let mut idle = pool.checkout(target, now);
+    let mut idle = pool.checkout(&target.shelf(), now);
     loop {
         let is_reused = idle.is_some();
         let mut upstream = match idle.take() {
@@ -107,13 +98,13 @@ pub async fn exchange<C: Connector>(
 async fn connect<C: Connector>(
     pool: &Pool<C::Io>,
     connector: &C,
-    target: &Target,
+    target: &Target<'_>,
     limit: Duration,
 ) -> Result<Upstream<C::Io>, ExchangeError> {
     let io = timeout(limit, connector.connect(target))
         .await
         .map_err(|_| ExchangeError::ConnectTimeout)?
-        .map_err(|error| ExchangeError::Connect(error.kind()))?;
+        .map_err(|error| TlsFault::within(&error).map_or(ExchangeError::Connect(error.kind()), ExchangeError::Tls))?;
     count(&pool.counts().opened);
     Ok(Upstream::fresh(io, pool, target))
 }

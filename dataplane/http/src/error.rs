@@ -5,6 +5,8 @@
 
 use std::{fmt, io};
 
+use crate::tls::TlsFault;
+
 /// A request that is refused before anybody looks at what it asks.
 ///
 /// Invariant: the connection ends after the answer, since its framing can no longer be trusted.
@@ -74,6 +76,8 @@ impl std::error::Error for BodyError {}
 pub enum ExchangeError {
     /// No connection: refused, unreachable, out of descriptors.
     Connect(io::ErrorKind),
+    /// A connection, but no TLS on it.
+    Tls(TlsFault),
     /// No connection within the time for it.
     ConnectTimeout,
     /// The engine closed or reset before the first byte of its answer (and, on a reused connection, again on a fresh
@@ -91,6 +95,7 @@ impl fmt::Display for ExchangeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Connect(kind) => write!(f, "cannot connect: {kind}"),
+            Self::Tls(fault) => write!(f, "no TLS: {fault}"),
             Self::ConnectTimeout => f.write_str("cannot connect in time"),
             Self::ClosedBeforeHead => f.write_str("connection closed before an answer"),
             Self::ClosedInHead => f.write_str("connection closed within the response head"),

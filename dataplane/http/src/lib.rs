@@ -20,3 +20,4 @@ pub mod pool;
 mod read_ahead;
 pub mod scripted;
 pub mod server;
+pub mod tls;

@@ -6,7 +6,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -14,20 +13,39 @@ use ahash::AHashMap;
 use llmgw_kit::clock::Mono;
 use llmgw_runtime::io::Io;
 
+use crate::client::{Address, Place};
 use crate::limits::{IDLE_BUF_BYTES, SPARE_BUFS_MAX};
 use crate::read_ahead::ReadAhead;
 
 /// Where an upstream connection leads, and how long it may wait for its next use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Target {
+#[derive(Debug, Clone, Copy)]
+pub struct Target<'a> {
     /// Stable name of the endpoint; connections are kept by it and the address.
     pub key: u64,
-    /// Resolved address.
-    pub addr: SocketAddr,
+    /// Where to connect, and how.
+    pub address: Address<'a>,
     /// Longest idle time; below the engine's own, so that we close first.
     pub idle_limit: Duration,
     /// Most idle connections kept on this core.
     pub idle_max: usize,
+}
+
+impl Target<'_> {
+    pub(crate) fn shelf(&self) -> Shelf {
+        let Self { key, address, idle_limit, idle_max } = self;
+        Shelf { place: (*key, address.place()), idle_limit: *idle_limit, idle_max: *idle_max }
+    }
+}
+
+/// Whose connections they are, and where they lead.
+type Key = (u64, Place);
+
+/// Where connections to one target are kept, without what it borrows.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shelf {
+    place: Key,
+    idle_limit: Duration,
+    idle_max: usize,
 }
 
 /// What the pool did, since the start.
@@ -55,12 +73,9 @@ struct Idle<I: Io> {
     limit: Duration,
 }
 
-/// What idle connections are kept by: whose they are and where they lead, so that none outlives a change of either.
-type Place = (u64, SocketAddr);
-
 struct Inner<I: Io> {
-    /// Oldest first.
-    idle: RefCell<AHashMap<Place, VecDeque<Idle<I>>>>,
+    /// By whose they are and where they lead, so that none outlives a change of either; oldest first.
+    idle: RefCell<AHashMap<Key, VecDeque<Idle<I>>>>,
     spare: RefCell<Vec<Vec<u8>>>,
     counts: PoolCounts,
 }
@@ -111,11 +126,11 @@ impl<I: Io> Pool<I> {
     }
 
     /// Takes the youngest healthy idle connection; what is found old or closed on the way is closed.
-    pub(crate) fn checkout(&self, target: &Target, now: Mono) -> Option<ReadAhead<I>> {
+    pub(crate) fn checkout(&self, shelf: &Shelf, now: Mono) -> Option<ReadAhead<I>> {
         let mut idle = self.0.idle.borrow_mut();
-        let queue = idle.get_mut(&(target.key, target.addr))?;
+        let queue = idle.get_mut(&shelf.place)?;
         while let Some(mut entry) = queue.pop_back() {
-            if now.since(entry.since) >= entry.limit.min(target.idle_limit) {
+            if now.since(entry.since) >= entry.limit.min(shelf.idle_limit) {
                 self.retire(1 + queue.len());
                 queue.clear();
                 return None;
@@ -129,19 +144,19 @@ impl<I: Io> Pool<I> {
     }
 
     /// Keeps a connection whose last response has ended cleanly; the oldest gives way when there are too many.
-    pub(crate) fn put(&self, target: &Target, mut ahead: ReadAhead<I>, now: Mono) {
+    pub(crate) fn put(&self, shelf: &Shelf, mut ahead: ReadAhead<I>, now: Mono) {
         ahead.arm_idle();
-        if target.idle_max == 0 || !is_healthy(&mut ahead) {
+        if shelf.idle_max == 0 || !is_healthy(&mut ahead) {
             return;
         }
         let mut idle = self.0.idle.borrow_mut();
-        let queue = idle.entry((target.key, target.addr)).or_default();
-        if queue.len() >= target.idle_max {
-            let surplus = queue.len() + 1 - target.idle_max;
+        let queue = idle.entry(shelf.place).or_default();
+        if queue.len() >= shelf.idle_max {
+            let surplus = queue.len() + 1 - shelf.idle_max;
             queue.drain(..surplus);
             self.retire(surplus);
         }
-        queue.push_back(Idle { ahead, since: now, limit: target.idle_limit });
+        queue.push_back(Idle { ahead, since: now, limit: shelf.idle_limit });
     }
 
     /// Closes what is over its age or was closed by the engine. To be called every second or so.

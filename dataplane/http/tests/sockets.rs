@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use llmgw_http::chunk_buf::ChunkBuf;
-use llmgw_http::client::{Outgoing, TcpConnector, Upstream, exchange};
+use llmgw_http::client::{Address, EngineConnector, EngineIo, Outgoing, Upstream, exchange};
 use llmgw_http::draft::RequestDraft;
 use llmgw_http::head::{AnswerTo, RequestHead, ResponseHead};
 use llmgw_http::limits::ServerLimits;
@@ -48,11 +48,11 @@ fn read_until(peer: &mut TcpStream, end: &[u8]) -> Option<Vec<u8>> {
     Some(text)
 }
 
-fn target(addr: SocketAddr) -> Target {
-    Target { key: 1, addr, idle_limit: Duration::from_secs(60), idle_max: 8 }
+fn target(addr: SocketAddr) -> Target<'static> {
+    Target { key: 1, address: Address::Tcp(addr), idle_limit: Duration::from_secs(60), idle_max: 8 }
 }
 
-async fn ask(pool: &Pool<Tcp>, target: &Target) -> Result<Upstream<Tcp>, String> {
+async fn ask(pool: &Pool<EngineIo>, target: &Target<'_>) -> Result<Upstream<EngineIo>, String> {
     let outgoing = Outgoing {
         target,
         head: RequestDraft::new(pool.buffer(), b"GET", b"/", b"e"),
@@ -62,11 +62,11 @@ async fn ask(pool: &Pool<Tcp>, target: &Target) -> Result<Upstream<Tcp>, String>
         first_byte_timeout: Duration::from_secs(20),
     };
     let mut head = ResponseHead::default();
-    exchange(pool, &TcpConnector, outgoing, &mut head, Mono(0)).await.map_err(|error| error.to_string())
+    exchange(pool, &EngineConnector, outgoing, &mut head, Mono(0)).await.map_err(|error| error.to_string())
 }
 
 /// Passes every request on and streams the answers back, until the client ends.
-async fn proxy(client: Tcp, engine: SocketAddr, pool: Pool<Tcp>) -> bool {
+async fn proxy(client: Tcp, engine: SocketAddr, pool: Pool<EngineIo>) -> bool {
     let mut conn = ServerConn::new(client, Rc::new(ServerLimits::default()));
     let (mut head, target) = (RequestHead::default(), target(engine));
     while conn.reader.next(&mut head).await == Ok(Next::Request) {

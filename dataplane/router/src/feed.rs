@@ -1,5 +1,6 @@
 //! What is published to the cores: the route table and what belongs to it.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use llmgw_types::Snapshot;
@@ -12,6 +13,9 @@ use crate::settings::Settings;
 pub struct Feed {
     /// The route table.
     pub snapshot: Snapshot,
+    /// Whom to trust when connecting, by the table's endpoints; none where there is no TLS. Closed to this room, which
+    /// does no I/O: the side runtime puts in what the core takes out.
+    pub trust: Vec<Option<Arc<dyn Any + Send + Sync>>>,
     /// What requests are held to; the same value as before where nothing of it changed.
     pub settings: Arc<Settings>,
 }

@@ -1,6 +1,7 @@
 //! The two methods through which HTTP sees a connection.
 //!
-//! Implemented by [`crate::tcp::Tcp`] and by the scripted connection of the HTTP tests; TLS and UNIX sockets join here.
+//! Implemented by TCP and UNIX sockets ([`crate::stream`]), by TLS over them and by the scripted connection of the HTTP
+//! tests.
 
 use std::io;
 
@@ -21,4 +22,11 @@ pub trait Io: Clone + 'static {
 
     /// Ends both directions at once, without waiting: the peer sees the end now, pending reads and writes return.
     fn close_now(&self);
+}
+
+/// What a buffer that is written holds, for connections that change the bytes before they go out.
+pub fn bytes_of<B: IoBuf>(buf: &B) -> &[u8] {
+    // SAFETY: an `IoBuf` vouches that so many bytes from its pointer on are initialised and stay where they are while
+    // it is not changed; the slice borrows it for as long.
+    unsafe { std::slice::from_raw_parts(buf.read_ptr(), buf.bytes_init()) }
 }

@@ -22,8 +22,10 @@ pub mod memory;
 pub mod owner;
 pub mod plan;
 pub mod race;
+pub mod stream;
 pub mod tcp;
 pub mod timer;
+pub mod unix;
 
 pub use driver::run_local;
 pub use race::{Either, race};

@@ -1,25 +1,14 @@
 //! TCP connections on the core's driver.
 
-use std::cell::UnsafeCell;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, RawFd};
-use std::rc::Rc;
 
-use monoio::buf::IoBufMut;
-use monoio::io::{AsyncReadRent, AsyncWriteRentExt};
 use monoio::net::TcpStream;
 
-use crate::io::{Io, IoBuf};
+use crate::stream::Socket;
 
 /// A TCP connection; clones name the same one. Closed when the last clone and the last pending operation are gone.
-#[derive(Clone)]
-pub struct Tcp(Rc<Inner>);
-
-struct Inner {
-    stream: UnsafeCell<TcpStream>,
-    fd: RawFd,
-}
+pub type Tcp = Socket<TcpStream>;
 
 /// Connects to `addr` without Nagle's delay. Names are resolved elsewhere: a lookup would stop the core.
 pub async fn connect(addr: SocketAddr) -> io::Result<Tcp> {
@@ -29,50 +18,14 @@ pub async fn connect(addr: SocketAddr) -> io::Result<Tcp> {
 impl Tcp {
     pub(crate) fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
-        let fd = stream.as_raw_fd();
-        Ok(Self(Rc::new(Inner { stream: UnsafeCell::new(stream), fd })))
-    }
-
-    #[expect(clippy::mut_from_ref, reason = "monoio asks for &mut where a read and a write may be pending at once")]
-    fn stream(&self) -> &mut TcpStream {
-        // SAFETY: single-threaded (Rc); monoio's methods use the reference only to build an operation that holds its
-        // own share of the descriptor, and keep no state in the stream itself. monoio splits its own streams the same
-        // way.
-        unsafe { &mut *self.0.stream.get() }
-    }
-}
-
-impl Io for Tcp {
-    fn read(&self, buf: Vec<u8>) -> impl Future<Output = (io::Result<usize>, Vec<u8>)> + 'static {
-        let this = self.clone();
-        async move {
-            let (len, capacity) = (buf.len(), buf.capacity());
-            if len == capacity {
-                return (Ok(0), buf);
-            }
-            let (result, slice) = this.stream().read(buf.slice_mut(len..capacity)).await;
-            (result, slice.into_inner())
-        }
-    }
-
-    fn write_all<B: IoBuf>(&self, buf: B) -> impl Future<Output = (io::Result<()>, B)> + 'static {
-        let this = self.clone();
-        async move {
-            let (result, buf) = this.stream().write_all(buf).await;
-            (result.map(|_| ()), buf)
-        }
-    }
-
-    fn close_now(&self) {
-        // SAFETY: the descriptor is open as long as `self` lives. An error (already closed by the peer) changes
-        // nothing.
-        unsafe { libc::shutdown(self.0.fd, libc::SHUT_RDWR) };
+        Ok(Self::of(stream))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::io::Io;
     use crate::{Either, race, run_local};
 
     fn pair() -> (std::net::TcpListener, SocketAddr) {

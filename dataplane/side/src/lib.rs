@@ -13,6 +13,7 @@ pub mod run;
 mod publish;
 pub mod settings;
 pub mod table;
+pub mod trust;
 
 mod probe;
 mod resolve;

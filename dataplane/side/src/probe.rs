@@ -8,6 +8,7 @@
 //! list, keeps it from us or answers with something else, that is said once and its health alone counts.
 
 mod client;
+mod door;
 mod judge;
 mod models;
 
@@ -20,6 +21,7 @@ use llmgw_kit::chance::Chance;
 use llmgw_router::board::Board;
 use llmgw_router::readiness::Readiness;
 use llmgw_types::BoardSlot;
+use llmgw_types::snapshot::EngineAddr;
 use tokio::sync::{Semaphore, watch};
 
 use self::client::{Answer, Client, Fault};
@@ -167,7 +169,7 @@ impl Prober {
             Some(path) => path.clone(),
             None => engine(self.endpoint.engine).health_path.to_owned(),
         };
-        let status = match self.client.get(addr, &path, HEALTH_BYTES_MAX).await {
+        let status = match self.client.get(addr.clone(), &path, HEALTH_BYTES_MAX).await {
             Ok(Answer { status, .. }) | Err(Fault::TooLarge(status)) => status,
             Err(fault) => return fault.into(),
         };
@@ -196,7 +198,7 @@ impl Prober {
         }
     }
 
-    async fn ask_models(&mut self, addr: std::net::SocketAddr) -> Verdict {
+    async fn ask_models(&mut self, addr: EngineAddr) -> Verdict {
         let answer = match self.client.get(addr, MODELS_PATH, MODELS_BYTES_MAX).await {
             Ok(answer) => answer,
             Err(Fault::TooLarge(_)) => {

@@ -3,6 +3,7 @@
 //! Started by `run`; publishes when an address changes and passes on the gateway's way out. Decides nothing about
 //! routes (`table` does) and never waits for a core.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,10 +16,12 @@ use llmgw_runtime::mailbox::{Latest, Post};
 use llmgw_types::snapshot::SnapshotError;
 use llmgw_types::{BoardSlot, CoreId, Snapshot};
 use tokio::sync::watch;
+use tokio_rustls::rustls::ClientConfig;
 
 use crate::run::Stage;
 use crate::settings::settings;
 use crate::table::{self, Addrs, BoardFull, Book, View};
+use crate::trust::{self, TrustError};
 
 /// How soon a full lane is tried again.
 const FLUSH_AGAIN: Duration = Duration::from_millis(5);
@@ -29,6 +32,9 @@ pub enum PublishError {
     /// The board is too small.
     #[error(transparent)]
     Full(#[from] BoardFull),
+    /// Authorities that are of no use.
+    #[error(transparent)]
+    Trust(#[from] TrustError),
     /// The table does not fit together: a fault of this program.
     #[error(transparent)]
     Table(#[from] SnapshotError),
@@ -74,14 +80,21 @@ impl Publisher {
     ///
     /// Errors: there is no table; the cores keep the one they have.
     pub(crate) fn publish(&mut self, addrs: &Addrs) -> Result<(), PublishError> {
+        let trust = self.trust()?;
         let table = table::table(&self.config, addrs, &mut self.book, &self.board)?;
-        let feed = Arc::new(Feed { snapshot: Snapshot::of(&table)?, settings: self.settings.clone() });
+        let feed = Arc::new(Feed { snapshot: Snapshot::of(&table)?, trust, settings: self.settings.clone() });
         // Names first: a core's record may be read before this thread comes back here.
         self.view.send_replace(Arc::new(View::of(&table, &self.book)));
         self.feeds.iter().for_each(|latest| latest.put(feed.clone()));
         self.tell(CoreMessage::FeedReady);
         tracing::debug!(generation = table.generation, bytes = feed.snapshot.size_bytes(), "route table published");
         Ok(())
+    }
+
+    /// Whom to trust, by the configuration's endpoints, which are the table's.
+    fn trust(&self) -> Result<Vec<Option<Arc<dyn Any + Send + Sync>>>, TrustError> {
+        let erased = |trust: Option<Arc<ClientConfig>>| trust.map(|config| config as Arc<dyn Any + Send + Sync>);
+        self.config.endpoints.iter().map(|endpoint| Ok(erased(trust::of(endpoint)?))).collect()
     }
 
     fn tell(&mut self, message: CoreMessage) {

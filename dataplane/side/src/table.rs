@@ -14,7 +14,7 @@ use llmgw_obs::rows::{RowIdx, RowNames};
 use llmgw_router::board::{Board, SlotBook};
 use llmgw_router::metrics::POOL_ROWS_MAX;
 use llmgw_router::scheduler::registry;
-use llmgw_types::snapshot::{Endpoint, Member, ModelName, ModelRoute, Placement, ProfileSpec, SessionSpec};
+use llmgw_types::snapshot::{Endpoint, EngineAddr, Member, ModelName, ModelRoute, Placement, ProfileSpec, SessionSpec};
 use llmgw_types::{BoardSlot, Pool, PoolKey, RouteTable};
 
 /// The picker of profiles whose own is not there; no model can be routed by one of those.
@@ -28,18 +28,22 @@ const STALE_INTERVALS: u32 = 3;
 pub struct Addrs(pub HashMap<String, Option<IpAddr>>);
 
 impl Addrs {
-    /// Where to connect, if that is known. Written addresses need no entry.
-    pub fn of(&self, url: &EngineUrl) -> Option<SocketAddr> {
+    /// Where to connect, and how, if that is known. Written addresses and sockets need no entry.
+    pub fn of(&self, url: &EngineUrl) -> Option<EngineAddr> {
         if url.scheme == Scheme::Unix {
-            return None;
+            return Some(EngineAddr::Unix(url.host.clone()));
         }
         let ip = literal(url).or_else(|| self.0.get(&url.host).copied().flatten())?;
-        Some(SocketAddr::new(ip, url.port))
+        let addr = SocketAddr::new(ip, url.port);
+        Some(match url.scheme {
+            Scheme::Https => EngineAddr::Tls(addr, url.host.clone()),
+            _ => EngineAddr::Tcp(addr),
+        })
     }
 
-    /// Whether the host is an address, or was looked up at least once.
+    /// Whether there is nothing to look up, or it was looked up at least once.
     pub fn was_tried(&self, url: &EngineUrl) -> bool {
-        literal(url).is_some() || self.0.contains_key(&url.host)
+        url.scheme == Scheme::Unix || literal(url).is_some() || self.0.contains_key(&url.host)
     }
 }
 

@@ -101,6 +101,11 @@ pub(crate) const WRAPPERS: &[Wrapper] = &[
         because: "only the admin page and the probes speak HTTP by a library",
     },
     Wrapper {
+        crates: &["rustls", "tokio-rustls", "rustls-native-certs"],
+        allowed_in: &["llmgw-http", "llmgw-side", "llmgw"],
+        because: "TLS towards engines is one library with one provider, ring",
+    },
+    Wrapper {
         crates: &["httparse"],
         allowed_in: &["llmgw-http", "llmgw-engine-sim", "llmgw-load", "llmgw-side", "llmgw-test-kit"],
         because: "the head of a message is read in one room a program",

@@ -34,7 +34,6 @@ const KEYS: &[(&str, Rule)] = &[
     ("endpoints[].batch_capacity", Rule::NoEffect),
     ("endpoints[].scheduling", Rule::Off),
     ("endpoints[].kv_capacity_tokens", Rule::NoEffect),
-    ("endpoints[].tls", Rule::Off),
     ("fabrics", Rule::NoEffect),
     ("router.endpoint_cache_max_age", Rule::NoEffect),
     ("router.admission.kv_by_band", Rule::Off),
@@ -58,8 +57,6 @@ const KEYS: &[(&str, Rule)] = &[
     ("models[].profiles", Rule::Off),
 ];
 
-/// Schemes of engine URLs that are there; the others are understood and refused.
-pub(crate) const SCHEMES: &[&str] = &["http"];
 /// Scorers that are there.
 pub(crate) const SCORERS: &[&str] = &["queue", "kv", "load", "inflight", "pool-priority", "session"];
 /// Scorers that may be weighed and count nothing, so that profiles written for them are taken.

@@ -77,6 +77,17 @@ pub struct EndpointConfig {
     pub scheduling: Scheduling,
     /// Tokens its KV cache holds; none: published, or not known.
     pub kv_capacity_tokens: Option<u64>,
+    /// Who signed its certificate, where it is reached within TLS; none: the system's authorities.
+    pub tls_ca: Option<Authorities>,
+}
+
+/// Certificate authorities, read from a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Authorities {
+    /// The file, for messages.
+    pub file: String,
+    /// What it held: certificates in PEM.
+    pub pem: String,
 }
 
 /// One model of an engine.

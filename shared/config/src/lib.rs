@@ -18,7 +18,7 @@ pub mod values;
 mod yaml;
 
 pub use config::{
-    EndpointConfig, LimitsConfig, MetricsPath, ModelConfig, PickerConfig, PlacementConfig, RouterConfig,
+    Authorities, EndpointConfig, LimitsConfig, MetricsPath, ModelConfig, PickerConfig, PlacementConfig, RouterConfig,
     RoutingProfileConfig, ScoreConfig, ServedModel, ServerConfig, SessionConfig, TimeoutsConfig,
 };
 pub use error::{ConfigError, WithoutEffect};

@@ -110,8 +110,8 @@ fn endpoints_are_named_by_their_root_and_once() {
     );
     check_endpoint("model: m", "server.yaml:2:5: endpoints[0].url is missing");
     check_endpoint(
-        "url: https://h\nmodel: m",
-        "server.yaml:2:10: endpoints[0].url: https engines are not available in this version; use http",
+        "url: http://h\nmodel: m\ntls: { ca: /x.pem }",
+        "server.yaml:4:10: endpoints[0].tls: http://h:80 is reached without TLS; write https://… or leave tls out",
     );
     check_endpoint(
         "url: http://h:1\nmodel: m\nengine: vlm",

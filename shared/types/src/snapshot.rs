@@ -11,6 +11,33 @@ use rkyv::{Archive, Deserialize, Serialize};
 
 use crate::EngineKind;
 
+/// Where an engine is, and how it is reached.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum EngineAddr {
+    /// Over the network.
+    Tcp(SocketAddr),
+    /// Over the network, within TLS; the certificate must be for this name. Whom to trust is published beside the
+    /// table.
+    Tls(SocketAddr, String),
+    /// The path of a UNIX socket.
+    Unix(String),
+}
+
+impl<A: Into<SocketAddr>> From<A> for EngineAddr {
+    fn from(addr: A) -> Self {
+        Self::Tcp(addr.into())
+    }
+}
+
+impl std::fmt::Display for EngineAddr {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Tcp(addr) | Self::Tls(addr, _) => addr.fmt(f),
+            Self::Unix(path) => f.write_str(path),
+        }
+    }
+}
+
 /// One engine that requests can be sent to.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct Endpoint {
@@ -18,8 +45,8 @@ pub struct Endpoint {
     pub name: String,
     /// Its column on the load board (`BoardSlot`), for life.
     pub slot: u32,
-    /// Where to connect; absent while its host name does not resolve.
-    pub addr: Option<SocketAddr>,
+    /// Where to connect, and how; absent while its host name does not resolve.
+    pub addr: Option<EngineAddr>,
     /// Value of the `Host` header.
     pub host: String,
     /// Whole value of the `Authorization` header the engine wants, if it wants one. A secret.

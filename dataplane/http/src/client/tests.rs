@@ -17,7 +17,7 @@ struct Peers(RefCell<VecDeque<Scripted>>);
 impl Connector for Peers {
     type Io = Scripted;
 
-    fn connect(&self, _: &Target) -> impl Future<Output = io::Result<Scripted>> {
+    fn connect(&self, _: &Target<'_>) -> impl Future<Output = io::Result<Scripted>> {
         let next = self.0.borrow_mut().pop_front();
         std::future::ready(next.ok_or_else(|| io::ErrorKind::ConnectionRefused.into()))
     }
@@ -27,7 +27,7 @@ impl Connector for Peers {
 struct Bench {
     pool: Pool<Scripted>,
     peers: Peers,
-    target: Target,
+    target: Target<'static>,
     now: Mono,
 }
 
@@ -36,7 +36,12 @@ fn bytes(text: &str) -> Step {
 }
 
 fn bench(peers: &[&Scripted]) -> Bench {
-    let target = Target { key: 7, addr: ([127, 0, 0, 1], 1).into(), idle_limit: Duration::from_secs(4), idle_max: 2 };
+    let target = Target {
+        key: 7,
+        address: Address::Tcp(([127, 0, 0, 1], 1).into()),
+        idle_limit: Duration::from_secs(4),
+        idle_max: 2,
+    };
     let peers = Peers(RefCell::new(peers.iter().map(|peer| (*peer).clone()).collect()));
     Bench { pool: Pool::default(), peers, target, now: Mono(0) }
 }
@@ -397,7 +402,7 @@ fn a_connection_serves_only_the_address_it_leads_to() {
     run(async {
         assert_eq!(bench.call("hi").await, ok("a"));
         // The endpoint has moved.
-        bench.target.addr = ([127, 0, 0, 2], 1).into();
+        bench.target.address = Address::Tcp(([127, 0, 0, 2], 1).into());
         assert_eq!(bench.call("hi").await, ok("a"));
     });
     assert_eq!((bench.counts()[0], bench.pool.idle_count()), (2, 2));

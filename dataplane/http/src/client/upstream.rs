@@ -17,7 +17,7 @@ use crate::chunk_buf::ChunkBuf;
 use crate::error::{BodyError, ExchangeError, Malformed};
 use crate::head::{AnswerTo, HeadScan, ResponseHead};
 use crate::limits::{IDLE_BUF_BYTES, INTERIM_HEADS_MAX, RESPONSE_HEAD_BYTES_MAX};
-use crate::pool::{Pool, Target};
+use crate::pool::{Pool, Shelf, Target};
 use crate::read_ahead::{End, ReadAhead};
 
 /// What one read of a response body brought.
@@ -33,19 +33,19 @@ pub struct Piece {
 pub struct Upstream<I: Io> {
     ahead: ReadAhead<I>,
     pool: Pool<I>,
-    target: Target,
+    shelf: Shelf,
     body: BodyDecoder,
     may_be_kept: bool,
     is_reused: bool,
 }
 
 impl<I: Io> Upstream<I> {
-    pub(super) fn new(ahead: ReadAhead<I>, pool: &Pool<I>, target: &Target, is_reused: bool) -> Self {
+    pub(super) fn new(ahead: ReadAhead<I>, pool: &Pool<I>, target: &Target<'_>, is_reused: bool) -> Self {
         let body = BodyDecoder::new(Framing::None);
-        Self { ahead, pool: pool.clone(), target: *target, body, may_be_kept: false, is_reused }
+        Self { ahead, pool: pool.clone(), shelf: target.shelf(), body, may_be_kept: false, is_reused }
     }
 
-    pub(super) fn fresh(io: I, pool: &Pool<I>, target: &Target) -> Self {
+    pub(super) fn fresh(io: I, pool: &Pool<I>, target: &Target<'_>) -> Self {
         Self::new(ReadAhead::new(io), pool, target, false)
     }
 
@@ -176,7 +176,8 @@ impl<I: Io> Upstream<I> {
         self.may_be_kept = false;
         match end {
             End::Eof if self.body.may_end() => Ok(Piece { buf, is_last: true }),
-            End::Eof => Err(BodyError::Truncated),
+            // TLS that ends without its goodbye is known as that: somebody may have cut it.
+            End::Eof | End::Failed(io::ErrorKind::UnexpectedEof) => Err(BodyError::Truncated),
             End::Failed(kind) => Err(BodyError::Io(kind)),
         }
     }
@@ -186,8 +187,8 @@ impl<I: Io> Upstream<I> {
     pub fn release(self, now: Mono) {
         let is_clean = self.may_be_kept && self.body.is_finished() && self.ahead.held().is_empty();
         if is_clean && self.ahead.end().is_none() {
-            let Self { ahead, pool, target, .. } = self;
-            pool.put(&target, ahead, now);
+            let Self { ahead, pool, shelf, .. } = self;
+            pool.put(&shelf, ahead, now);
         }
     }
 }

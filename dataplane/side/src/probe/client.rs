@@ -1,6 +1,6 @@
 //! One kept connection to one engine, for small GETs. Everything is bounded: time, header, body, connections (one).
 
-use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Empty, LengthLimitError, Limited};
@@ -12,11 +12,14 @@ use hyper_util::rt::TokioIo;
 use llmgw_config::EndpointConfig;
 use llmgw_engines::kind::engine;
 use llmgw_kit::clock::Mono;
-use tokio::net::TcpStream;
+use llmgw_types::snapshot::EngineAddr;
 use tokio::task::JoinHandle;
+use tokio_rustls::rustls::ClientConfig;
 
+use super::door::{Door, open};
 use super::judge::{Cause, Verdict};
 use crate::table::authorization;
+use crate::trust;
 
 /// What one exchange may take once connected.
 const ANSWER_TIME: Duration = Duration::from_secs(3);
@@ -36,6 +39,8 @@ pub(super) struct Answer {
 pub(super) enum Fault {
     /// No connection, or it broke.
     Broken(String),
+    /// The engine shows no certificate that we trust, or speaks no TLS.
+    Untrusted(String),
     /// Nothing came in time.
     Silent(String),
     /// The body is longer than the caller wants to read; the status is there.
@@ -46,6 +51,7 @@ impl From<Fault> for Verdict {
     fn from(fault: Fault) -> Self {
         match fault {
             Fault::Broken(reason) => Self::no(Cause::Unreachable, reason),
+            Fault::Untrusted(reason) => Self::no(Cause::Untrusted, reason),
             Fault::Silent(reason) => Self::no(Cause::Silent, reason),
             Fault::TooLarge(status) => Self::no(Cause::Unhealthy, format!("answered {status}, and too long")),
         }
@@ -64,7 +70,7 @@ impl Drop for Driver {
 struct Kept {
     sender: SendRequest<Empty<Bytes>>,
     _driver: Driver,
-    addr: SocketAddr,
+    addr: EngineAddr,
     used_at: Mono,
 }
 
@@ -73,6 +79,8 @@ pub(super) struct Client {
     authorization: Option<HeaderValue>,
     connect_time: Duration,
     idle_limit: Duration,
+    /// Of engines that are reached within TLS.
+    tls: Option<Arc<ClientConfig>>,
     kept: Option<Kept>,
 }
 
@@ -84,11 +92,13 @@ impl Client {
                 value
             });
         let idle_limit = engine(endpoint.engine).pool_idle_limit();
-        Self { host: endpoint.host_header.clone(), authorization, connect_time, idle_limit, kept: None }
+        // Authorities of no use are refused before anything is published; without them nobody is trusted.
+        let tls = trust::of(endpoint).ok().flatten();
+        Self { host: endpoint.host_header.clone(), authorization, connect_time, idle_limit, tls, kept: None }
     }
 
     /// Asks. A connection that was kept and turns out to be closed is replaced once, silently.
-    pub(super) async fn get(&mut self, addr: SocketAddr, path: &str, bytes_max: usize) -> Result<Answer, Fault> {
+    pub(super) async fn get(&mut self, addr: EngineAddr, path: &str, bytes_max: usize) -> Result<Answer, Fault> {
         if let Some(kept) = self.kept.take_if(|kept| kept.addr == addr && kept.sender.is_ready()) {
             // Engines close what was idle for long; one that is about to be closed is not used.
             if Mono::now().since(kept.used_at) < self.idle_limit {
@@ -102,13 +112,18 @@ impl Client {
         self.exchange(kept, path, bytes_max).await
     }
 
-    async fn connect(&self, addr: SocketAddr) -> Result<Kept, Fault> {
-        let stream = match tokio::time::timeout(self.connect_time, TcpStream::connect(addr)).await {
+    async fn connect(&self, addr: EngineAddr) -> Result<Kept, Fault> {
+        let opening = open(&addr, self.tls.as_ref());
+        let stream: Box<dyn Door> = match tokio::time::timeout(self.connect_time, opening).await {
             Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => return Err(Fault::Broken(format!("no connection to {addr}: {error}"))),
+            Ok(Err(error)) => {
+                return Err(match trust::reason(&error) {
+                    Some(reason) => Fault::Untrusted(reason),
+                    None => Fault::Broken(format!("no connection to {addr}: {error}")),
+                });
+            }
             Err(_) => return Err(Fault::Silent(format!("no connection to {addr} within {:?}", self.connect_time))),
         };
-        let _ = stream.set_nodelay(true);
         let mut builder = Builder::new();
         builder.max_buf_size(HEADER_BYTES_MAX).max_headers(HEADER_COUNT_MAX);
         let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(broken)?;

@@ -12,6 +12,7 @@ const SILENCES_MAX: u32 = 2;
 pub(crate) enum Cause {
     Unresolved,
     Unreachable,
+    Untrusted,
     Silent,
     Unhealthy,
     WrongPath,
@@ -22,7 +23,7 @@ pub(crate) enum Cause {
 impl Cause {
     /// Whether waiting does not help: then it is said even if the endpoint was not ready before.
     fn needs_person(self) -> bool {
-        matches!(self, Self::WrongPath | Self::KeyRefused | Self::ModelAbsent)
+        matches!(self, Self::Untrusted | Self::WrongPath | Self::KeyRefused | Self::ModelAbsent)
     }
 }
 

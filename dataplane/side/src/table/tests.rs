@@ -84,7 +84,7 @@ fn an_endpoints_row_says_how_it_is_reached() {
     let config = config(TWO_MODELS);
     let addrs = Addrs(HashMap::from([("c.local".to_owned(), Some([10, 0, 0, 9].into()))]));
     let table = table(&config, &addrs, &mut world.book, &world.board).expect("room");
-    let addr = |at: usize| table.endpoints[at].addr.map(|addr| addr.to_string());
+    let addr = |at: usize| table.endpoints[at].addr.as_ref().map(|addr| addr.to_string());
     assert_eq!(addr(0).as_deref(), Some("10.0.0.1:8000"));
     assert_eq!(addr(1).as_deref(), Some("[::1]:8000"));
     assert_eq!(addr(2).as_deref(), Some("10.0.0.9:8000"));

@@ -4,16 +4,18 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::availability;
-use crate::config::{EndpointConfig, MetricsPath, ServedModel};
+use crate::config::{Authorities, EndpointConfig, MetricsPath, ServedModel};
 use crate::environment::Environment;
 use crate::error::Place;
 use crate::read::{Field, Reader};
 use crate::server::{Endpoint, MetricNames, ServerTree};
-use crate::url::EngineUrl;
-use crate::values::{line_of, one_of};
+use crate::url::{EngineUrl, Scheme};
+use crate::values::line_of;
 
 use super::{check_model_name, check_name, secret};
+
+/// The longest file of authorities, in bytes.
+const CA_BYTES_MAX: u64 = 1 << 20;
 
 /// The endpoints that could be read; what is wrong with the others is said.
 pub(super) fn check(tree: &ServerTree, environment: &Environment, reader: &mut Reader) -> Vec<EndpointConfig> {
@@ -86,6 +88,7 @@ fn check_one(
             None => MetricsPath::Default,
         },
     };
+    let tls_ca = check_tls(&path, endpoint, url.as_ref(), reader);
     let url = url?;
     let name = match &endpoint.name.value {
         Some(name) => {
@@ -116,24 +119,39 @@ fn check_one(
         batch_capacity: endpoint.batch_capacity.value,
         scheduling: endpoint.scheduling.value,
         kv_capacity_tokens: endpoint.kv_capacity_tokens.value,
+        tls_ca,
     })
 }
 
 fn check_url(path: &str, text: &Field<String>, reader: &mut Reader) -> Option<EngineUrl> {
-    let url = match EngineUrl::parse(text) {
-        Ok(url) => url,
-        Err(message) => {
-            reader.problem(&text.place, format!("{path}.url: {message}"));
-            return None;
-        }
-    };
-    let word = url.scheme.word();
-    if !availability::SCHEMES.contains(&word) {
-        let right = one_of(availability::SCHEMES);
-        let message = format!("{path}.url: {word} engines are not available in this version; use {right}");
-        reader.problem(&text.place, message);
+    EngineUrl::parse(text).map_err(|message| reader.problem(&text.place, format!("{path}.url: {message}"))).ok()
+}
+
+/// Reads the authorities; whether they are of use is seen when they are put to use.
+fn check_tls(
+    path: &str,
+    endpoint: &Field<Endpoint>,
+    url: Option<&EngineUrl>,
+    reader: &mut Reader,
+) -> Option<Authorities> {
+    let tls = endpoint.tls.value.as_ref()?;
+    let file = tls.ca.value.as_ref().filter(|file| !file.is_empty())?;
+    if let Some(url) = url.filter(|url| url.scheme != Scheme::Https) {
+        let message = format!("{path}.tls: {url} is reached without TLS; write https://… or leave tls out");
+        reader.problem(&endpoint.tls.place, message);
+        return None;
     }
-    Some(url)
+    let text = secret::read_file(file, CA_BYTES_MAX).and_then(|pem| {
+        let is_pem = pem.contains("-----BEGIN CERTIFICATE-----");
+        if is_pem { Ok(pem) } else { Err(format!("file {file} holds no certificate in PEM")) }
+    });
+    match text {
+        Ok(pem) => Some(Authorities { file: file.clone(), pem }),
+        Err(message) => {
+            reader.problem(&tls.ca.place, format!("{path}.tls.ca: {message}"));
+            None
+        }
+    }
 }
 
 fn check_models(path: &str, endpoint: &Field<Endpoint>, reader: &mut Reader) -> Vec<ServedModel> {

@@ -39,7 +39,10 @@ pub(super) fn check(keys: &Keys<'_>, environment: &Environment, reader: &mut Rea
             let fetched = environment.get(variable).cloned().ok_or_else(|| format!("variable {variable} is not set"));
             (&keys.variable.place, format!("{name}_env"), format!("variable {variable}"), fetched)
         }
-        (None, Some(file)) => (&keys.file.place, format!("{name}_file"), format!("file {file}"), read_file(file)),
+        (None, Some(file)) => {
+            let fetched = read_file(file, SECRET_BYTES_MAX as u64 + 1);
+            (&keys.file.place, format!("{name}_file"), format!("file {file}"), fetched)
+        }
     };
     let checked = fetched.and_then(|text| {
         let text = text.trim_end_matches(['\r', '\n']);
@@ -60,10 +63,11 @@ pub(super) fn check(keys: &Keys<'_>, environment: &Environment, reader: &mut Rea
     }
 }
 
-fn read_file(path: &str) -> Result<String, String> {
+/// The first bytes of a file, as text.
+pub(super) fn read_file(path: &str, bytes_max: u64) -> Result<String, String> {
     let mut bytes = Vec::new();
     std::fs::File::open(path)
-        .and_then(|file| file.take(SECRET_BYTES_MAX as u64 + 1).read_to_end(&mut bytes))
+        .and_then(|file| file.take(bytes_max).read_to_end(&mut bytes))
         .map_err(|error| format!("file {path} cannot be read: {error}"))?;
     String::from_utf8(bytes).map_err(|_| format!("file {path} is not text"))
 }
