@@ -3,11 +3,11 @@
 use std::process::Command;
 
 use crate::args::{Args, Outcome};
-use crate::behaviour::{self, BINARY};
+use crate::figures::{self, BINARY};
 use crate::shell;
 
 /// Builds the programs and starts the load generator; without words it says what it can do.
 pub(crate) fn run(args: Args) -> Outcome {
-    let programs = behaviour::build()?;
+    let programs = figures::build()?;
     shell::run(Command::new(programs.join(BINARY)).current_dir(shell::root()).args(args.into_rest()))
 }

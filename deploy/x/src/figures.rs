@@ -1,4 +1,4 @@
-//! `cargo x test behaviour`: the promises under load, in figures. Each is a run of the load generator against engines
+//! `cargo x test figures`: the promises under load. Each is a run of the load generator against engines
 //! and a gateway that it starts itself; the run fails when a bar is missed. Called by `suites`; wants the machine for
 //! itself.
 

@@ -11,6 +11,7 @@ mod bench;
 mod ci;
 mod docs;
 mod edges;
+mod figures;
 mod fuzz;
 mod lint;
 mod metadata;
@@ -33,7 +34,9 @@ cargo x CHORE: everything the project does with itself, in Rust
                                             with venv, Node and curl; says what is missing and skips, or fails with
                                             --require or CI=1
                                  vllm       the same clients against a real vLLM on this CPU: 6 GB and some minutes
-                                 behaviour  the promises under load, in figures, scaled down; wants an idle machine
+                                 behaviour  150 named checks with a raw client and scripted engines; any proxy can be
+                                            judged with --url URL [--pid PID …], `-- --help` says more
+                                 figures    the promises under load, scaled down; wants an idle machine
                                  all        all of these, the trials at full length
   ci                           lint, tidy, test, test e2e, with a table of times: what CI runs
   bench [ARGS…]                the load generator, optimised; `cargo x bench --help` for its own commands

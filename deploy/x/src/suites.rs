@@ -1,9 +1,9 @@
 //! `cargo x test`: which suites there are, what each needs, how each is run. Called by people, `ci` and `.ci/run`.
 
 use crate::args::{Args, Outcome};
-use crate::behaviour;
 use crate::metadata::Metadata;
 use crate::shell::{self, cargo};
+use crate::{behaviour, figures};
 
 /// Set for the trials: run at full length instead of scaled down.
 const FULL_LENGTH: &str = "LLMGW_FULL_TRIALS";
@@ -17,8 +17,10 @@ pub(crate) enum Kind {
     E2e,
     /// Needs 6 GB, minutes, and what e2e needs: a real vLLM.
     Vllm,
-    /// Needs the machine for itself.
+    /// Needs Rust and a C compiler, and half a minute.
     Behaviour,
+    /// Needs the machine for itself.
+    Figures,
     /// All of these, at full length.
     All,
 }
@@ -39,9 +41,10 @@ pub(crate) fn run(mut args: Args) -> Outcome {
         None => Kind::Plain,
         Some("e2e") => Kind::E2e,
         Some("vllm") => Kind::Vllm,
-        Some("behaviour") => Kind::Behaviour,
+        Some("behaviour") => return behaviour::run(&args.into_rest()),
+        Some("figures") => Kind::Figures,
         Some("all") => Kind::All,
-        Some(other) => return Err(format!("unknown suite {other:?}; there are e2e, vllm, behaviour and all")),
+        Some(other) => return Err(format!("unknown suite {other:?}; there are e2e, vllm, behaviour, figures and all")),
     };
     let filter = args.finish()?;
     test(kind, if is_required { Missing::Fails } else { Missing::Skips }, &filter)
@@ -53,11 +56,13 @@ pub(crate) fn test(kind: Kind, missing: Missing, filter: &[String]) -> Outcome {
         Kind::Plain => cargo_test(&[], Length::Scaled, filter),
         Kind::E2e => on_request(E2E, Length::Scaled, missing, filter),
         Kind::Vllm => on_request(VLLM, Length::Scaled, missing, filter),
-        Kind::Behaviour => behaviour::run(Length::Scaled),
+        Kind::Behaviour => behaviour::run(filter),
+        Kind::Figures => figures::run(Length::Scaled),
         Kind::All => {
             cargo_test(&[], Length::Full, filter)?;
             on_request(E2E, Length::Full, missing, filter)?;
-            behaviour::run(Length::Full)
+            behaviour::run(&[])?;
+            figures::run(Length::Full)
         }
     }
 }
