@@ -169,6 +169,7 @@ fn is_engines_fault(reason: Reason) -> bool {
     matches!(
         reason,
         Reason::EngineUnreachable
+            | Reason::EngineTls
             | Reason::EngineClosed
             | Reason::EngineMalformed
             | Reason::ConnectTimeout

@@ -35,7 +35,7 @@ impl Why {
     /// Whether an attempt that ended with this error may be followed by another.
     pub(crate) fn of_error(reason: Reason) -> Option<Self> {
         match reason {
-            Reason::EngineUnreachable | Reason::ConnectTimeout => Some(Self::Connect),
+            Reason::EngineUnreachable | Reason::EngineTls | Reason::ConnectTimeout => Some(Self::Connect),
             Reason::EngineClosed => Some(Self::Closed),
             _ => None,
         }

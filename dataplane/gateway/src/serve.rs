@@ -5,7 +5,7 @@
 
 use std::rc::Rc;
 
-use llmgw_http::client::Upstream;
+use llmgw_http::client::{EngineIo, Upstream};
 use llmgw_http::head::{RequestHead, ResponseHead};
 use llmgw_http::server::ServerConn;
 use llmgw_kit::clock::Mono;
@@ -155,7 +155,7 @@ enum Ended {
 
 /// An engine whose answer has begun.
 struct Asked {
-    upstream: Upstream<Tcp>,
+    upstream: Upstream<EngineIo>,
     /// When the request that it answers was sent.
     sent_at: Mono,
     /// That request asked for usage where the client did not.
