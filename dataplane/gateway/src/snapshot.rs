@@ -3,8 +3,8 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use llmgw_router::Map;
 use llmgw_http::tls::TlsConfig;
+use llmgw_router::Map;
 use llmgw_router::feed::Feed;
 use llmgw_router::scheduler::profile::RoutingProfile;
 use llmgw_router::session::Ring;
