@@ -10,7 +10,7 @@ use llmgw_obs::log::{self, Format};
 use llmgw_router::access::AccessLog;
 use llmgw_runtime::driver::DriverChoice;
 
-use crate::server::{Server, curl_line};
+use crate::server::{Hangup, Server, Signals, curl_line};
 
 /// Show everything working on this machine: a server and three simulated engines.
 #[derive(Debug, clap::Args)]
@@ -55,7 +55,7 @@ fn show(args: &Args, out: &mut impl Write) -> io::Result<()> {
         file.push_str(&format!("  - {{ name: {name}, url: \"{}\", model: {MODEL}, engine: sim }}\n", engine.url()));
     }
     let config = llmgw_config::from_text("demo", &file, []).map_err(io::Error::other)?;
-    let server = Server::start(config, &log, DriverChoice::Auto, AccessLog::Failures).map_err(|error| {
+    let server = Server::start(config, None, &log, DriverChoice::Auto, AccessLog::Failures).map_err(|error| {
         io::Error::new(
             error.kind(),
             format!("{error}; choose other ports with --port and --admin-port, or 0 for free ones"),
@@ -78,7 +78,7 @@ fn show(args: &Args, out: &mut impl Write) -> io::Result<()> {
     } else {
         writeln!(out, "Ctrl-C ends it")?;
         out.flush()?;
-        server.run_until_signal()?;
+        server.run_until_signal(Signals::new(Hangup::Ends)?)?;
     }
     drop(engines);
     Ok(())

@@ -21,6 +21,8 @@ enum Role {
     Init(init::Args),
     /// Show everything working on this machine: a server and three simulated engines.
     Demo(demo::Args),
+    /// Operate a server that runs: its endpoints, its configuration.
+    Ctl(llmgw_ctl::Args),
     /// A simulated inference engine, for tests and demonstrations.
     SimEngine(sim_engine::Args),
 }
@@ -42,6 +44,7 @@ fn main() -> ExitCode {
         Role::Server(args) => server::run(&args),
         Role::Init(args) => init::run(&args),
         Role::Demo(args) => demo::run(&args),
+        Role::Ctl(args) => llmgw_ctl::run(&args),
         Role::SimEngine(args) => sim_engine::run(args),
     }
 }

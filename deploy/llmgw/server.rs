@@ -21,8 +21,9 @@ use llmgw_runtime::driver::{self, Driver, DriverChoice};
 use llmgw_runtime::mailbox::{LANE_CAPACITY, Latest, Mesh};
 use llmgw_runtime::{cores, listener, memory, plan};
 use llmgw_side::settings::settings;
-use llmgw_side::{Side, SideSetup};
+use llmgw_side::{Cause, ConfigFile, Handle, Side, SideSetup};
 use llmgw_types::CoreId;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::check::{self, Depth};
 
@@ -68,6 +69,7 @@ const JOIN_GRACE: Duration = Duration::from_secs(2);
 
 /// Runs the role.
 pub(crate) fn run(args: &Args) -> ExitCode {
+    let file = ConfigFile::at(&args.config);
     let config = match llmgw_config::from_process_env(&args.config) {
         Ok(config) => config,
         Err(error) => return fail_plainly(&error),
@@ -90,9 +92,11 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     };
     let access_log =
         if matches!(args.log_level.as_str(), "debug" | "trace") { AccessLog::All } else { AccessLog::Failures };
-    let served = Server::start(config, &log, choice, access_log).and_then(|server| {
+    let served = Server::start(config, Some(file), &log, choice, access_log).and_then(|server| {
+        // Before anybody is told that it serves: a signal from here on does what it should.
+        let signals = Signals::new(Hangup::Reloads)?;
         server.announce(&mut io::stdout())?;
-        server.run_until_signal()
+        server.run_until_signal(signals)
     });
     match served {
         Ok(()) => ExitCode::SUCCESS,
@@ -113,7 +117,6 @@ fn fail_plainly(error: &dyn std::fmt::Display) -> ExitCode {
 
 /// A server whose cores and side runtime run.
 pub(crate) struct Server {
-    config: Arc<ServerConfig>,
     side: Side,
     cores: Vec<JoinHandle<io::Result<()>>>,
     addrs: Vec<SocketAddr>,
@@ -127,6 +130,7 @@ impl Server {
     /// Errors: an address in use, no descriptors, no driver.
     pub(crate) fn start(
         config: ServerConfig,
+        file: Option<ConfigFile>,
         log: &Log,
         choice: DriverChoice,
         access_log: AccessLog,
@@ -161,6 +165,7 @@ impl Server {
         cores::keep_to(&plan.side);
         let side = Side::start(SideSetup {
             config: config.clone(),
+            file,
             board: board.clone(),
             cells: cells.clone(),
             feeds: feeds.clone(),
@@ -193,7 +198,7 @@ impl Server {
         });
         let cores = cores::spawn_cores(&plan.cores, driver, setups, llmgw_gateway::run)?;
         tracing::info!(%driver, cores = core_count, open_files, "serving");
-        Ok(Self { config, side, cores, addrs, driver, open_files })
+        Ok(Self { side, cores, addrs, driver, open_files })
     }
 
     /// Where clients connect, as an address on this machine.
@@ -232,7 +237,8 @@ impl Server {
         let (ready, known) = self.wait_first_round();
         writeln!(out, "endpoints ready {ready}/{known}")?;
         writeln!(out, "keys are off: anyone who reaches {client} can use these engines")?;
-        let model = self.config.models.first().map_or("", |model| model.name.as_str());
+        let config = self.side.handle().config();
+        let model = config.models.first().map_or("", |model| model.name.as_str());
         writeln!(out, "try: {}", curl_line(client, model))?;
         out.flush()
     }
@@ -240,25 +246,24 @@ impl Server {
     /// Serves until SIGTERM or SIGINT, then ends in order: not ready, settle, drain. A second signal skips the wait.
     ///
     /// Errors: a core or the side runtime ended by itself.
-    pub(crate) fn run_until_signal(self) -> io::Result<()> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let signal = runtime.block_on(async {
-            let mut signals = Signals::new()?;
+    pub(crate) fn run_until_signal(self, signals: Signals) -> io::Result<()> {
+        let Signals { runtime, mut stop, mut hangup } = signals;
+        runtime.block_on(async {
             loop {
                 tokio::select! {
-                    () = signals.next() => return io::Result::Ok(signals),
+                    () = stop.next() => return io::Result::Ok(()),
+                    () = next_hangup(&mut hangup) => reload(self.side.handle().clone()),
                     () = tokio::time::sleep(Duration::from_secs(1)) => self.check_alive()?,
                 }
             }
-        });
-        let mut signals = signal?;
-        let settle = self.config.router.timeouts.settle;
+        })?;
+        let settle = self.side.handle().config().router.timeouts.settle;
         tracing::info!(settle_ms = settle.as_millis(), "stopping: readiness withdrawn");
         self.side.handle().settle();
         runtime.block_on(async {
             tokio::select! {
                 () = tokio::time::sleep(settle) => {}
-                () = signals.next() => {}
+                () = stop.next() => {}
             }
         });
         self.stop();
@@ -275,7 +280,7 @@ impl Server {
     /// Ends: no more connections, the last requests finish within the drain limit, the log is written.
     pub(crate) fn stop(self) {
         self.side.handle().drain();
-        let deadline = Instant::now() + self.config.router.timeouts.drain + JOIN_GRACE;
+        let deadline = Instant::now() + self.side.handle().config().router.timeouts.drain + JOIN_GRACE;
         while self.cores.iter().any(|core| !core.is_finished()) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -284,24 +289,61 @@ impl Server {
     }
 }
 
-/// SIGTERM and SIGINT.
-struct Signals {
-    term: tokio::signal::unix::Signal,
-    interrupt: tokio::signal::unix::Signal,
+/// What SIGHUP means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hangup {
+    /// The end, as for any program whose terminal is closed.
+    Ends,
+    /// The configuration file is loaded again.
+    Reloads,
+}
+
+/// The signals of a server, waited for from when this is made.
+pub(crate) struct Signals {
+    runtime: tokio::runtime::Runtime,
+    stop: Stop,
+    hangup: Option<Signal>,
 }
 
 impl Signals {
-    fn new() -> io::Result<Self> {
-        use tokio::signal::unix::{SignalKind, signal};
-        Ok(Self { term: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    pub(crate) fn new(hangup: Hangup) -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (stop, hangup) = runtime.block_on(async {
+            let stop = Stop { term: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? };
+            let hangup = (hangup == Hangup::Reloads).then(|| signal(SignalKind::hangup())).transpose()?;
+            io::Result::Ok((stop, hangup))
+        })?;
+        Ok(Self { runtime, stop, hangup })
     }
+}
 
+/// SIGTERM and SIGINT.
+struct Stop {
+    term: Signal,
+    interrupt: Signal,
+}
+
+impl Stop {
     async fn next(&mut self) {
         tokio::select! {
             _ = self.term.recv() => {}
             _ = self.interrupt.recv() => {}
         }
     }
+}
+
+async fn next_hangup(hangup: &mut Option<Signal>) {
+    match hangup {
+        Some(signal) => {
+            let _ = signal.recv().await;
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// Loads the configuration again, beside the wait for signals. What comes of it is said in the log.
+fn reload(handle: Handle) {
+    tokio::spawn(async move { handle.reload(Cause::Signal).await.map(drop) });
 }
 
 /// A line to paste: a streamed chat.

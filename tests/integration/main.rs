@@ -6,4 +6,5 @@ mod http;
 mod limits;
 mod pair;
 mod reliability;
+mod reload;
 mod streams;

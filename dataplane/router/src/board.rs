@@ -182,6 +182,12 @@ impl SlotBook {
         self.free.pop()
     }
 
+    /// Slots that could be taken at this moment.
+    pub fn free_count(&mut self, board: &Board) -> usize {
+        self.reclaim(board);
+        self.free.len()
+    }
+
     /// An endpoint is gone from the table of `generation` on.
     pub fn leave(&mut self, slot: BoardSlot, generation: u64) {
         self.leaving.push((slot, generation));
@@ -252,8 +258,9 @@ mod tests {
         board.set_generation(CoreId(1), 6);
         assert_eq!(book.take(&board), None, "a request is still running there");
         board.lower(CoreId(1), slot, 1);
+        assert_eq!(book.free_count(&board), 1);
         assert_eq!(book.take(&board), Some(slot));
-        assert_eq!(book.take(&board), None);
+        assert_eq!((book.free_count(&board), book.take(&board)), (0, None));
     }
 
     #[test]

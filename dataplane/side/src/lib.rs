@@ -1,8 +1,9 @@
 //! The half of the data plane that is not on a core: readiness, names, snapshots, the metrics page, the request log.
 //!
 //! Reading order: [`run`] (what is started and how it ends), [`table`] (configuration to route table), `publish`
-//! (route table to cores), `resolve` (names to addresses), `probe` (may an engine get requests), `page` (what
-//! operators ask), `access` (what requests did). The binary fills a [`SideSetup`] and keeps the [`Side`] to its
+//! (route table to cores), `resolve` (names to addresses), `probe` (may an engine get requests), `roster` (who is
+//! asked), `reload` and `watch_file` (another configuration while it runs), `page` (what operators ask), `access` (what
+//! requests did). The binary fills a [`SideSetup`] and keeps the [`Side`] to its
 //! end.
 //!
 //! One thread with an ordinary runtime. It never routes a request and never waits for a core: it writes cells, puts
@@ -17,6 +18,10 @@ pub mod trust;
 
 mod probe;
 mod resolve;
+mod roster;
+
+mod reload;
+mod watch_file;
 
 pub mod metrics;
 mod page;
@@ -40,12 +45,16 @@ use llmgw_router::metrics::CoreCells;
 use llmgw_router::readiness::Readiness;
 use llmgw_runtime::mailbox::{Latest, Post};
 
+pub use reload::{Cause, ReloadError, Reloaded};
 pub use run::{Handle, Side, StartError};
+pub use watch_file::ConfigFile;
 
 /// What the side runtime is given. The lists have one entry a core, in the order of the cores.
 pub struct SideSetup {
     /// What was configured.
     pub config: Arc<ServerConfig>,
+    /// The file it came from, to be watched and loaded again; none where there is none.
+    pub file: Option<ConfigFile>,
     /// The load board, with room for the endpoints of the configuration.
     pub board: Arc<Board>,
     /// What each core counts.

@@ -29,6 +29,12 @@ pub(crate) static ENDPOINT_COOLING: MetricDesc = MetricDesc {
     kind: Kind::Gauge,
     labels: &[REPLICA],
 };
+pub(crate) static ENDPOINT_DRAINING: MetricDesc = MetricDesc {
+    name: "llmgw_endpoint_draining",
+    help: "Whether an operator drained the endpoint (1): it gets no new requests",
+    kind: Kind::Gauge,
+    labels: &[REPLICA],
+};
 pub(crate) static REPLICAS: MetricDesc = MetricDesc {
     name: "llmgw_replicas",
     help: "Endpoints that serve a model, by state",
@@ -80,6 +86,7 @@ pub static METRICS: &[&MetricDesc] = &[
     &ENDPOINT_READY,
     &BREAKER_STATE,
     &ENDPOINT_COOLING,
+    &ENDPOINT_DRAINING,
     &REPLICAS,
     &GENERATION,
     &GENERATION_OLDEST,

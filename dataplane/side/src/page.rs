@@ -1,9 +1,12 @@
 //! The admin address: what operators and load balancers ask, over HTTP/1.1.
 //!
-//! `/metrics`, `/healthz` and `/readyz` need no token on any address, and there is nothing else here. Bounded in
-//! connections, time and header size; a request's body is not read. Never asks a core: reads cells.
+//! `/metrics`, `/healthz` and `/readyz` need no token on any address; `api` is what is below `/api/v1`, for whoever
+//! `token` lets in. Bounded in connections, time and header size; a request's body is not read. Never asks a core:
+//! reads cells.
 
+mod api;
 mod text;
+mod token;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -66,8 +69,15 @@ pub(crate) async fn serve(listener: TcpListener, sources: Arc<Sources>) {
 async fn serve_one(stream: TcpStream, sources: Arc<Sources>) {
     let _ = stream.set_nodelay(true);
     let service = service_fn(move |request: Request<Incoming>| {
-        let response = answer(request.method(), request.uri().path(), &sources);
-        async move { Ok::<_, Infallible>(response) }
+        let sources = sources.clone();
+        async move {
+            let path = request.uri().path();
+            let response = match path.strip_prefix(api::PREFIX) {
+                Some(below) => api::answer(&request, below, &sources).await,
+                None => answer(request.method(), path, &sources),
+            };
+            Ok::<_, Infallible>(response)
+        }
     });
     let mut builder = Builder::new();
     builder
@@ -87,12 +97,10 @@ async fn serve_one(stream: TcpStream, sources: Arc<Sources>) {
 /// The whole table of what is here.
 fn answer(method: &Method, path: &str, sources: &Sources) -> Response<Full<Bytes>> {
     if !matches!(path, "/metrics" | "/healthz" | "/readyz") {
-        return refusal(StatusCode::NOT_FOUND, "not_found", "there is /metrics, /healthz and /readyz here");
+        return refusal(StatusCode::NOT_FOUND, "not_found", "there is /metrics, /healthz, /readyz and /api/v1 here");
     }
     if !matches!(*method, Method::GET | Method::HEAD) {
-        let mut response = refusal(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "use GET");
-        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-        return response;
+        return wrong_method("use GET", "GET, HEAD");
     }
     match path {
         "/metrics" => respond(StatusCode::OK, llmgw_obs::expose::CONTENT_TYPE, text::metrics(sources)),
@@ -110,6 +118,12 @@ fn answer(method: &Method, path: &str, sources: &Sources) -> Response<Full<Bytes
         }
         _ => respond(StatusCode::OK, JSON, r#"{"is_alive":true}"#.to_owned()),
     }
+}
+
+fn wrong_method(message: &str, allow: &'static str) -> Response<Full<Bytes>> {
+    let mut response = refusal(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message);
+    response.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));
+    response
 }
 
 /// The shape of errors on the client side of the gateway. Nothing a peer sent is shown.

@@ -48,17 +48,19 @@ pub(crate) struct Census {
 
 #[derive(Default)]
 struct Counts {
+    /// To be judged before the start is over.
+    first: u32,
     known: u32,
     ready: u32,
     judged: u32,
 }
 
 impl Census {
-    /// Nobody is ready yet; the first round ends when `known` endpoints were judged.
-    pub(crate) fn new(board: Arc<Board>, readiness: Arc<Readiness>, known: u32) -> Self {
-        readiness.set_endpoints(0, known);
-        let counts = Mutex::new(Counts { known, ..Counts::default() });
-        Self { board, readiness, counts, first_round: watch::Sender::new(known == 0) }
+    /// Nobody is there yet; the first round ends when `first` endpoints were judged.
+    pub(crate) fn new(board: Arc<Board>, readiness: Arc<Readiness>, first: u32) -> Self {
+        readiness.set_endpoints(0, 0);
+        let counts = Mutex::new(Counts { first, ..Counts::default() });
+        Self { board, readiness, counts, first_round: watch::Sender::new(first == 0) }
     }
 
     /// Becomes true when every endpoint was judged once.
@@ -75,10 +77,25 @@ impl Census {
         }
     }
 
+    /// One endpoint more.
+    pub(crate) fn enlist(&self) {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.known += 1;
+        self.readiness.set_endpoints(counts.ready, counts.known);
+    }
+
+    /// One endpoint less. Its task must have been stopped.
+    pub(crate) fn strike(&self, slot: BoardSlot) {
+        self.set(slot, false);
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.known = counts.known.saturating_sub(1);
+        self.readiness.set_endpoints(counts.ready, counts.known);
+    }
+
     fn judged_first(&self) {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         counts.judged += 1;
-        if counts.judged >= counts.known {
+        if counts.judged >= counts.first {
             self.end_first_round();
         }
     }
@@ -237,6 +254,7 @@ mod tests {
     fn the_census_counts_each_endpoint_once_whatever_it_is_told_again() {
         let (board, readiness) = (Arc::new(Board::new(1, 4)), Arc::new(Readiness::default()));
         let census = Census::new(board.clone(), readiness.clone(), 2);
+        (0..2).for_each(|_| census.enlist());
         let first_round = census.first_round();
         let (a, b) = (BoardSlot(0), BoardSlot(3));
         for (slot, is_ready, expected) in
@@ -245,6 +263,8 @@ mod tests {
             census.set(slot, is_ready);
             assert_eq!((readiness.endpoints(), board.is_ready(slot)), ((expected, 2), is_ready));
         }
+        census.strike(b);
+        assert_eq!((readiness.endpoints(), board.is_ready(b)), ((0, 1), false), "struck with what it counted");
         census.judged_first();
         assert!(!*first_round.borrow());
         census.judged_first();

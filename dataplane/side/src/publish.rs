@@ -1,9 +1,10 @@
 //! Route tables to cores: the one that makes a table, keeps the books and says so to every core.
 //!
-//! Started by `run`; publishes when an address changes and passes on the gateway's way out. Decides nothing about
-//! routes (`table` does) and never waits for a core.
+//! Started by `run`; publishes when an address or the configuration changes and passes on the gateway's way out.
+//! Decides nothing about routes (`table` does) and never waits for a core.
 
 use std::any::Any;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use llmgw_router::settings::Settings;
 use llmgw_runtime::mailbox::{Latest, Post};
 use llmgw_types::snapshot::SnapshotError;
 use llmgw_types::{BoardSlot, CoreId, Snapshot};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_rustls::rustls::ClientConfig;
 
 use crate::run::Stage;
@@ -38,6 +39,19 @@ pub enum PublishError {
     /// The table does not fit together: a fault of this program.
     #[error(transparent)]
     Table(#[from] SnapshotError),
+}
+
+/// A configuration to publish from here on, and where the answer goes.
+pub(crate) struct Command {
+    pub config: Arc<ServerConfig>,
+    pub answer: oneshot::Sender<Result<Published, PublishError>>,
+}
+
+/// What a publication came to.
+pub(crate) struct Published {
+    pub generation: u64,
+    /// The slot of every endpoint.
+    pub slots: HashMap<String, BoardSlot>,
 }
 
 /// The only writer of feeds and the only sender of the side runtime.
@@ -71,15 +85,32 @@ impl Publisher {
         self.view.subscribe()
     }
 
-    /// The slot of an endpoint of the newest table.
-    pub(crate) fn slot(&self, endpoint: &str) -> Option<BoardSlot> {
-        self.book.slot(endpoint)
+    /// The slots of the newest table's endpoints.
+    pub(crate) fn slots(&self) -> HashMap<String, BoardSlot> {
+        let endpoints = self.config.endpoints.iter();
+        endpoints.filter_map(|endpoint| Some((endpoint.name.clone(), self.book.slot(&endpoint.name)?))).collect()
+    }
+
+    /// Publishes another configuration.
+    ///
+    /// Errors: there is no table; cores and publisher keep the configuration they have.
+    fn follow(&mut self, config: Arc<ServerConfig>, addrs: &Addrs) -> Result<Published, PublishError> {
+        let new_settings = settings(&config);
+        let settings = if new_settings == *self.settings { self.settings.clone() } else { Arc::new(new_settings) };
+        let before = (std::mem::replace(&mut self.config, config), std::mem::replace(&mut self.settings, settings));
+        match self.publish(addrs) {
+            Ok(generation) => Ok(Published { generation, slots: self.slots() }),
+            Err(error) => {
+                (self.config, self.settings) = before;
+                Err(error)
+            }
+        }
     }
 
     /// Makes a table and puts it before every core.
     ///
     /// Errors: there is no table; the cores keep the one they have.
-    pub(crate) fn publish(&mut self, addrs: &Addrs) -> Result<(), PublishError> {
+    pub(crate) fn publish(&mut self, addrs: &Addrs) -> Result<u64, PublishError> {
         let trust = self.trust()?;
         let table = table::table(&self.config, addrs, &mut self.book, &self.board)?;
         let feed = Arc::new(Feed { snapshot: Snapshot::of(&table)?, trust, settings: self.settings.clone() });
@@ -88,7 +119,7 @@ impl Publisher {
         self.feeds.iter().for_each(|latest| latest.put(feed.clone()));
         self.tell(CoreMessage::FeedReady);
         tracing::debug!(generation = table.generation, bytes = feed.snapshot.size_bytes(), "route table published");
-        Ok(())
+        Ok(table.generation)
     }
 
     /// Whom to trust, by the configuration's endpoints, which are the table's.
@@ -113,7 +144,12 @@ impl Publisher {
     }
 
     /// Publishes and passes on until the side runtime stops.
-    pub(crate) async fn run(mut self, mut addrs: watch::Receiver<Addrs>, mut stage: watch::Receiver<Stage>) {
+    pub(crate) async fn run(
+        mut self,
+        mut addrs: watch::Receiver<Addrs>,
+        mut stage: watch::Receiver<Stage>,
+        mut commands: mpsc::Receiver<Command>,
+    ) {
         loop {
             let is_sent = self.post.flush();
             tokio::select! {
@@ -123,6 +159,12 @@ impl Publisher {
                     if let Err(error) = self.publish(&known) {
                         tracing::error!(%error, "route table not published");
                     }
+                }
+                Some(Command { config, answer }) = commands.recv() => {
+                    let known = addrs.borrow().clone();
+                    let outcome = self.follow(config, &known);
+                    // Whoever asked may have gone with the side runtime.
+                    let _ = answer.send(outcome);
                 }
                 Ok(()) = stage.changed() => {
                     let stage = *stage.borrow_and_update();
@@ -163,7 +205,8 @@ mod tests {
             assert!(feed.take().is_none());
         }
         assert_eq!(publisher.view().borrow().generation, 2);
-        assert!(publisher.slot("a").is_some() && publisher.slot("h:1").is_some() && publisher.slot("b").is_none());
+        let slots = publisher.slots();
+        assert!(slots.contains_key("a") && slots.contains_key("h:1") && slots.len() == 2);
     }
 
     #[test]

@@ -10,20 +10,20 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use llmgw_kit::chance::Chance;
 use llmgw_kit::clock::Wall;
 use llmgw_router::readiness::Readiness;
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
 
-use crate::SideSetup;
 use crate::access::Drain;
 use crate::page::{self, Sources};
-use crate::probe::{Census, PROBES_MAX, Prober, Shared};
+use crate::probe::Census;
 use crate::publish::{PublishError, Publisher};
-use crate::resolve;
+use crate::reload::{self, Cause, ReloadError, Reloaded, Reloader, Request, WAITING_MAX};
+use crate::roster::Roster;
 use crate::table::Addrs;
+use crate::{SideSetup, watch_file};
 
 /// How long the start waits for endpoints that do not answer.
 const FIRST_ROUND: Duration = Duration::from_secs(1);
@@ -73,11 +73,15 @@ impl Side {
         let known = u32::try_from(setup.config.endpoints.len()).unwrap_or(u32::MAX);
         let census = Arc::new(Census::new(setup.board.clone(), setup.readiness.clone(), known));
         let stage = Arc::new(watch::Sender::new(Stage::Serving));
+        let running = Arc::new(watch::Sender::new(setup.config.clone()));
+        let (ask, requests) = mpsc::channel(WAITING_MAX);
         let handle = Handle {
             admin_addr,
             readiness: setup.readiness.clone(),
             first_round: census.first_round(),
             stage: stage.clone(),
+            running: running.subscribe(),
+            requests: ask.clone(),
             runtime: runtime.handle().clone(),
         };
         let mut publisher = Publisher::new(
@@ -96,6 +100,9 @@ impl Side {
                 readiness: setup.readiness,
                 sink: setup.sink.clone(),
                 started,
+                running: running.subscribe(),
+                requests: ask.clone(),
+                is_loopback: admin_addr.ip().is_loopback(),
             }),
             drain: Arc::new(Drain {
                 rings: setup.access,
@@ -103,7 +110,10 @@ impl Side {
                 sink: setup.sink,
                 format: setup.format,
             }),
-            config: setup.config,
+            file: setup.file,
+            running,
+            ask,
+            requests,
             publisher,
             census,
             admin: setup.admin,
@@ -158,6 +168,8 @@ pub struct Handle {
     readiness: Arc<Readiness>,
     first_round: watch::Receiver<bool>,
     stage: Arc<watch::Sender<Stage>>,
+    running: watch::Receiver<Arc<llmgw_config::ServerConfig>>,
+    requests: mpsc::Sender<Request>,
     runtime: tokio::runtime::Handle,
 }
 
@@ -184,6 +196,19 @@ impl Handle {
         self.runtime.block_on(self.wait_first_round())
     }
 
+    /// The configuration that is running.
+    pub fn config(&self) -> Arc<llmgw_config::ServerConfig> {
+        self.running.borrow().clone()
+    }
+
+    /// Loads the configuration file again, and applies what may change while the gateway runs. Says what came of it in
+    /// the log, too.
+    ///
+    /// Errors: there is no file, or it is refused; then everything stays as it was.
+    pub async fn reload(&self, cause: Cause) -> Result<Reloaded, ReloadError> {
+        reload::ask(&self.requests, cause).await
+    }
+
     /// From here on the gateway is not ready, and its answers tell clients to connect elsewhere.
     pub fn settle(&self) {
         self.readiness.settle();
@@ -207,7 +232,10 @@ impl Handle {
 
 /// Everything that runs, before it does.
 struct Parts {
-    config: Arc<llmgw_config::ServerConfig>,
+    file: Option<watch_file::ConfigFile>,
+    running: Arc<watch::Sender<Arc<llmgw_config::ServerConfig>>>,
+    ask: mpsc::Sender<Request>,
+    requests: mpsc::Receiver<Request>,
     publisher: Publisher,
     census: Arc<Census>,
     sources: Arc<Sources>,
@@ -221,21 +249,20 @@ impl Parts {
     async fn run(mut self) -> io::Result<()> {
         let mut tasks = JoinSet::new();
         let addrs = Arc::new(watch::Sender::new(Addrs::default()));
-        for host in resolve::hosts(&self.config) {
-            tasks.spawn(resolve::watch_host(host, addrs.clone(), Chance::from_system()));
-        }
         let first_round = self.census.clone();
-        let shared = Shared {
-            census: self.census,
-            addrs: addrs.subscribe(),
-            permits: Arc::new(Semaphore::new(PROBES_MAX)),
-            interval: self.config.router.scrape_interval,
-            connect_time: self.config.router.timeouts.connect,
+        let mut roster = Roster::new(self.census, addrs.clone());
+        roster.follow(&self.running.borrow().clone(), &self.publisher.slots());
+        let (tell, commands) = mpsc::channel(1);
+        let reloader = Reloader {
+            file: self.file.as_ref().map(|file| file.path().to_owned()),
+            running: self.running,
+            roster,
+            publisher: tell,
+            requests: self.requests,
         };
-        for endpoint in &self.config.endpoints {
-            if let Some(slot) = self.publisher.slot(&endpoint.name) {
-                tasks.spawn(Prober::new(endpoint.clone(), slot, shared.clone()).run());
-            }
+        let mut reloader = tokio::spawn(reloader.run());
+        if let Some(file) = self.file {
+            tasks.spawn(watch_file::watch(file, self.ask));
         }
         tasks.spawn(page::serve(TcpListener::from_std(self.admin)?, self.sources));
         tasks.spawn(self.drain.clone().run());
@@ -244,11 +271,15 @@ impl Parts {
             first_round.end_first_round();
             std::future::pending().await
         });
-        let mut publisher = tokio::spawn(self.publisher.run(addrs.subscribe(), self.stage.clone()));
+        let mut publisher = tokio::spawn(self.publisher.run(addrs.subscribe(), self.stage.clone(), commands));
         let stopped = self.stage.wait_for(|stage| *stage == Stage::Stopped);
         let outcome = tokio::select! {
             _ = stopped => Ok(()),
             ended = &mut publisher => Err(fault(ended)),
+            ended = &mut reloader => Err(match ended {
+                Ok(ended) => ended.err().unwrap_or_else(ended_early),
+                Err(error) => io::Error::other(error),
+            }),
             Some(ended) = tasks.join_next() => Err(fault(ended)),
         };
         // The publisher ends when it is stopped, and may hear of it first.
@@ -264,7 +295,11 @@ impl Parts {
 
 /// What ended a task that never should.
 fn fault(ended: Result<(), JoinError>) -> io::Error {
-    ended.map_or_else(io::Error::other, |()| io::Error::other("a task ended that never should"))
+    ended.map_or_else(io::Error::other, |()| ended_early())
+}
+
+fn ended_early() -> io::Error {
+    io::Error::other("a task ended that never should")
 }
 
 #[cfg(test)]

@@ -64,15 +64,22 @@ pub struct BoardFull {
 
 /// What outlives a publication: who holds which slot, which row counts what, how many tables there were.
 ///
-/// Owner: the publisher. Invariant: a name keeps its slot, and a model and pool keep their row, as long as they live.
+/// Owner: the publisher. Invariant: an endpoint keeps its slot as long as its name and URL do, and a model and pool
+/// keep their row as long as the process lives.
 pub struct Book {
     slots: SlotBook,
-    held: HashMap<String, BoardSlot>,
+    held: HashMap<String, Held>,
     /// By slot, also after its endpoint left: a record that is late still finds its name.
     slot_names: HashMap<BoardSlot, Arc<str>>,
     rows: RowNames<2>,
     generation: u64,
     created: u64,
+}
+
+/// The slot of an endpoint, and the engine it stands for.
+struct Held {
+    slot: BoardSlot,
+    url: EngineUrl,
 }
 
 impl Book {
@@ -90,28 +97,37 @@ impl Book {
 
     /// The slot an endpoint of the last table holds.
     pub fn slot(&self, endpoint: &str) -> Option<BoardSlot> {
-        self.held.get(endpoint).copied()
+        self.held.get(endpoint).map(|held| held.slot)
     }
 
+    /// All or nothing: with an error nobody's slot has changed.
     fn assign(&mut self, endpoints: &[EndpointConfig], board: &Board, generation: u64) -> Result<(), BoardFull> {
-        let wanted: HashSet<&str> = endpoints.iter().map(|endpoint| endpoint.name.as_str()).collect();
+        let is_held = |held: &HashMap<String, Held>, endpoint: &EndpointConfig| {
+            held.get(&endpoint.name).is_some_and(|held| held.url == endpoint.url)
+        };
+        let newcomers: Vec<_> = endpoints.iter().filter(|endpoint| !is_held(&self.held, endpoint)).collect();
+        let free = self.slots.free_count(board);
+        if let Some(first) = newcomers.get(free) {
+            return Err(BoardFull { endpoint: first.name.clone(), slots: board.slot_count() });
+        }
+        let wanted: HashMap<&str, &EngineUrl> =
+            endpoints.iter().map(|endpoint| (endpoint.name.as_str(), &endpoint.url)).collect();
         let slots = &mut self.slots;
-        self.held.retain(|name, slot| {
-            let stays = wanted.contains(name.as_str());
+        self.held.retain(|name, held| {
+            let stays = wanted.get(name.as_str()) == Some(&&held.url);
             if !stays {
-                slots.leave(*slot, generation);
+                // Cores that still work with the older table send it nothing from here on.
+                board.endpoint(held.slot).set_draining(true);
+                slots.leave(held.slot, generation);
             }
             stays
         });
-        for endpoint in endpoints {
-            if self.held.contains_key(&endpoint.name) {
-                continue;
-            }
+        for endpoint in newcomers {
             let slot = self
                 .slots
                 .take(board)
                 .ok_or_else(|| BoardFull { endpoint: endpoint.name.clone(), slots: board.slot_count() })?;
-            self.held.insert(endpoint.name.clone(), slot);
+            self.held.insert(endpoint.name.clone(), Held { slot, url: endpoint.url.clone() });
             self.slot_names.insert(slot, Arc::from(endpoint.name.as_str()));
         }
         Ok(())

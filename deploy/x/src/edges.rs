@@ -58,6 +58,8 @@ pub(crate) const ROOMS: &[Room] = &[
             "llmgw-router",
         ]),
     },
+    // What operators hold: speaks to a server over its admin address, and knows nothing of its insides.
+    Room { package: "llmgw-ctl", may_use: Only(&["llmgw-kit"]) },
     // What measures it: knows the wire, never the decisions, so that it cannot repeat their mistakes.
     Room { package: "llmgw-engine-sim", may_use: Only(&["llmgw-kit", "llmgw-types", "llmgw-openai"]) },
     Room { package: "llmgw-load", may_use: Only(&["llmgw-kit", "llmgw-types", "llmgw-openai"]) },
@@ -90,7 +92,7 @@ pub(crate) const WRAPPERS: &[Wrapper] = &[
         because: "only the cores know their runtime",
     },
     Wrapper { crates: &["glommio"], allowed_in: &[], because: "docs/decisions/0004-glommio.md" },
-    Wrapper { crates: &["clap"], allowed_in: &["llmgw", "llmgw-load"], because: "a flag belongs to a command line" },
+    Wrapper { crates: &["clap"], allowed_in: &["llmgw", "llmgw-ctl", "llmgw-load"], because: "a flag belongs to a command line" },
     Wrapper {
         crates: &["tokio"],
         allowed_in: &["llmgw-side", "llmgw-engine-sim", "llmgw-load", "llmgw-test-kit", "llmgw"],

@@ -7,6 +7,7 @@
 mod availability;
 mod checked;
 mod config;
+pub mod diff;
 pub mod document;
 mod environment;
 pub mod error;

@@ -61,9 +61,18 @@ impl World {
             readiness: Arc::new(Readiness::default()),
             sink: crate::run::tests::log().sink(),
             started: Wall(1_700_000_000_500),
+            running: running(),
+            requests: tokio::sync::mpsc::channel(1).0,
+            is_loopback: true,
         };
         super::text::metrics(&sources)
     }
+}
+
+/// A configuration that the page does not ask for.
+fn running() -> watch::Receiver<Arc<llmgw_config::ServerConfig>> {
+    let config = llmgw_config::from_text("server.yaml", FIRST, []).unwrap_or_else(|error| panic!("{error}"));
+    watch::Sender::new(Arc::new(config)).subscribe()
 }
 
 fn row(world: &World, model: &str, pool: &str) -> RowIdx {
@@ -98,6 +107,8 @@ llmgw_client_connections 10
 llmgw_cooldowns_total 0
 llmgw_endpoint_cooling{replica=\"a\"} 0
 llmgw_endpoint_cooling{replica=\"b\"} 0
+llmgw_endpoint_draining{replica=\"a\"} 0
+llmgw_endpoint_draining{replica=\"b\"} 0
 llmgw_endpoint_inflight{replica=\"a\"} 1
 llmgw_endpoint_inflight{replica=\"b\"} 0
 llmgw_endpoint_ready{replica=\"a\"} 1
@@ -182,6 +193,9 @@ fn a_hundred_thousand_unknown_models_paths_and_methods_add_no_series() {
         readiness: Arc::new(Readiness::default()),
         sink: crate::run::tests::log().sink(),
         started: Wall(0),
+        running: running(),
+        requests: tokio::sync::mpsc::channel(1).0,
+        is_loopback: true,
     };
     for n in 0..100_000u32 {
         // What a core does with a name that no table knows.

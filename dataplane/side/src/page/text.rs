@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use llmgw_config::ServerConfig;
 use llmgw_kit::clock::{Mono, Wall};
 use llmgw_obs::expose::Page;
 use llmgw_obs::log::Sink;
@@ -17,10 +18,11 @@ use llmgw_router::board::Board;
 use llmgw_router::endpoint::BreakerState;
 use llmgw_router::metrics::{self as core, CoreCells, PoolCells, STATUSES};
 use llmgw_router::readiness::Readiness;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use crate::metrics as own;
 use crate::process;
+use crate::reload::Request;
 use crate::table::View;
 
 /// Where the page's numbers are.
@@ -31,6 +33,12 @@ pub(crate) struct Sources {
     pub readiness: Arc<Readiness>,
     pub sink: Sink,
     pub started: Wall,
+    /// The running configuration.
+    pub running: watch::Receiver<Arc<ServerConfig>>,
+    /// Where wishes for a reload go.
+    pub requests: mpsc::Sender<Request>,
+    /// Whether only this machine reaches the page.
+    pub is_loopback: bool,
 }
 
 /// The whole page. Cost: one pass over the rows of every core; nothing waits for it.
@@ -127,6 +135,8 @@ fn endpoints(page: &mut Page, board: &Board, view: &View) {
         page.family(&own::ENDPOINT_COOLING).gauge(&[replica], i64::from(is_out));
         page.family(&own::ENDPOINT_INFLIGHT).gauge(&[replica], board.in_flight(*slot));
         page.family(&own::ENDPOINT_READY).gauge(&[replica], i64::from(board.is_ready(*slot)));
+        let is_draining = board.endpoint(*slot).is_draining();
+        page.family(&own::ENDPOINT_DRAINING).gauge(&[replica], i64::from(is_draining));
     }
     for (model, slots) in &view.models {
         let ready = slots.iter().filter(|slot| board.is_ready(**slot)).count();

@@ -38,6 +38,7 @@ fn world(endpoints: &[String]) -> World {
     let (board, feed, ring) = (Arc::new(Board::new(1, 8)), Arc::new(Latest::default()), Arc::new(AccessRing::new(8)));
     let side = Side::start(SideSetup {
         config: Arc::new(config.unwrap_or_else(|error| panic!("{error}"))),
+        file: None,
         board: board.clone(),
         cells: vec![Arc::new(CoreCells::new())],
         feeds: vec![feed.clone()],

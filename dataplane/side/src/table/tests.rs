@@ -98,10 +98,8 @@ fn an_endpoints_row_says_how_it_is_reached() {
 #[test]
 fn an_endpoint_keeps_its_slot_when_another_goes_and_a_third_comes() {
     let text = |names: &[&str]| {
-        let line = |(at, name): (usize, &&str)| {
-            format!("  - {{ name: {name}, url: 'http://10.0.0.1:{}', model: m }}\n", at + 1)
-        };
-        format!("endpoints:\n{}", names.iter().enumerate().map(line).collect::<String>())
+        let line = |name: &&str| format!("  - {{ name: {name}, url: 'http://{name}.local:1', model: m }}\n");
+        format!("endpoints:\n{}", names.iter().map(line).collect::<String>())
     };
     let mut world = World::new(4);
     let slots = |table: &RouteTable| -> HashMap<String, u32> {
@@ -122,7 +120,31 @@ fn an_endpoint_keeps_its_slot_when_another_goes_and_a_third_comes() {
     let config = config(&text(&["c", "a", "d", "e", "f"]));
     let error = table(&config, &Addrs::default(), &mut world.book, &world.board).expect_err("four slots");
     assert_eq!(error, BoardFull { endpoint: "f".into(), slots: 4 });
+    assert_eq!(world.book.slot("d"), Some(BoardSlot(is["d"])), "nobody's slot has changed");
     assert_eq!(world.table(&text(&["a"])).generation, 4, "a table that was not made does not count");
+}
+
+#[test]
+fn a_name_with_another_url_is_another_endpoint_and_its_old_self_gets_nothing_more() {
+    let mut world = World::new(4);
+    let text = |port: u16| format!("endpoints: [{{ name: a, url: 'http://10.0.0.1:{port}', model: m }}]");
+    let slot = |table: &RouteTable| BoardSlot(table.endpoints[0].slot);
+    let (first, same) = (world.table(&text(1)), world.table(&text(1)));
+    assert_eq!(slot(&first), slot(&same));
+    let moved = world.table(&text(2));
+    assert_ne!(slot(&moved), slot(&first));
+    assert!(world.board.endpoint(slot(&first)).is_draining() && !world.board.endpoint(slot(&moved)).is_draining());
+}
+
+#[test]
+fn slots_come_back_however_often_endpoints_come_and_go() {
+    let mut world = World::new(3);
+    let text = |name: &str| format!("endpoints: [{{ name: {name}, url: 'http://10.0.0.1:1', model: m }}]");
+    for round in 0..100 {
+        let generation = world.table(&text(["a", "b"][round % 2])).generation;
+        // The core takes the table a little later.
+        world.board.set_generation(CoreId(0), generation);
+    }
 }
 
 #[test]

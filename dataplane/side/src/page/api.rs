@@ -1,0 +1,185 @@
+//! The admin API: endpoints and their drain, the configuration loaded again.
+//!
+//! | method | path below `/api/v1` | answer |
+//! |---|---|---|
+//! | GET | `/endpoints` | every endpoint and its state |
+//! | POST | `/endpoints/{name}/drain`, `/endpoints/{name}/undrain` | the endpoint as it is then |
+//! | POST | `/reload` | what changed, and what needs a restart |
+//!
+//! Errors have the shape of those that clients get. Writes drain cells, nothing else.
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::{Method, Request, Response, StatusCode};
+use llmgw_config::EndpointConfig;
+use llmgw_config::diff::{Changes, Rows, Setting};
+use llmgw_router::endpoint::BreakerState;
+use llmgw_types::BoardSlot;
+use serde_json::{Value, json};
+
+use super::{JSON, Sources, refusal, respond, token, wrong_method};
+use crate::reload::{self, Cause, ReloadError, Reloaded};
+
+/// Where the API begins.
+pub(super) const PREFIX: &str = "/api/v1";
+
+/// Answers what stands below the prefix.
+pub(super) async fn answer(request: &Request<Incoming>, below: &str, sources: &Sources) -> Response<Full<Bytes>> {
+    let admin_token = sources.running.borrow().admin_token.clone();
+    if let Some(refused) = token::refused(request.headers(), admin_token.as_ref(), sources.is_loopback) {
+        return refused;
+    }
+    let parts: Vec<&str> = below.split('/').skip(1).collect();
+    let (is_read, is_write) = (request.method() == Method::GET, request.method() == Method::POST);
+    match parts.as_slice() {
+        ["endpoints"] if is_read => respond(StatusCode::OK, JSON, endpoints(sources).to_string()),
+        ["endpoints"] => wrong_method("use GET", "GET"),
+        ["endpoints", _, "drain" | "undrain"] | ["reload"] if !is_write => wrong_method("use POST", "POST"),
+        ["endpoints", name, act @ ("drain" | "undrain")] => drain(sources, name, *act == "drain"),
+        ["reload"] => reloaded(reload::ask(&sources.requests, Cause::Api).await),
+        _ => refusal(StatusCode::NOT_FOUND, "not_found", "there is /endpoints and /reload below /api/v1"),
+    }
+}
+
+fn endpoints(sources: &Sources) -> Value {
+    let (config, view) = (sources.running.borrow().clone(), sources.view.borrow().clone());
+    let slot = |name: &str| {
+        let at = view.replicas.binary_search_by(|(replica, _)| replica.as_str().cmp(name)).ok()?;
+        view.replicas.get(at).map(|(_, slot)| *slot)
+    };
+    let rows: Vec<Value> = config
+        .endpoints
+        .iter()
+        .filter_map(|endpoint| Some(described(endpoint, slot(&endpoint.name)?, sources)))
+        .collect();
+    json!({ "generation": view.generation, "endpoints": rows })
+}
+
+fn described(endpoint: &EndpointConfig, slot: BoardSlot, sources: &Sources) -> Value {
+    let cells = sources.board.endpoint(slot);
+    let (is_ready, is_draining) = (cells.is_ready(), cells.is_draining());
+    let state = match (is_draining, is_ready) {
+        (true, _) => "draining",
+        (false, true) => "ready",
+        (false, false) => "not_ready",
+    };
+    let breaker = match cells.breaker() {
+        BreakerState::Closed => "closed",
+        BreakerState::Open => "open",
+        BreakerState::HalfOpen => "half_open",
+    };
+    json!({
+        "name": endpoint.name,
+        "url": endpoint.url.to_string(),
+        "engine": endpoint.engine.name(),
+        "models": endpoint.models.iter().map(|model| &model.name).collect::<Vec<_>>(),
+        "pool": format!("{}/{}", endpoint.fabric, endpoint.gpu_class),
+        "priority": endpoint.priority,
+        "weight": endpoint.weight,
+        "state": state,
+        "is_ready": is_ready,
+        "is_draining": is_draining,
+        "breaker": breaker,
+        "in_flight": sources.board.in_flight(slot),
+    })
+}
+
+fn drain(sources: &Sources, written: &str, is_draining: bool) -> Response<Full<Bytes>> {
+    let config = sources.running.borrow().clone();
+    let view = sources.view.borrow().clone();
+    let name = decoded(written);
+    let endpoint = config.endpoints.iter().find(|endpoint| Some(&endpoint.name) == name.as_ref());
+    let slot = view.replicas.iter().find(|(replica, _)| Some(replica) == name.as_ref()).map(|(_, slot)| *slot);
+    let (Some(endpoint), Some(slot)) = (endpoint, slot) else {
+        return refusal(StatusCode::NOT_FOUND, "endpoint_not_found", "there is no endpoint of that name");
+    };
+    let cells = sources.board.endpoint(slot);
+    if cells.is_draining() != is_draining {
+        cells.set_draining(is_draining);
+        let replica = endpoint.name.as_str();
+        if is_draining {
+            tracing::info!(replica, "endpoint drained by an operator: no new requests");
+        } else {
+            tracing::info!(replica, "endpoint taken back by an operator");
+        }
+    }
+    respond(StatusCode::OK, JSON, json!({ "endpoint": described(endpoint, slot, sources) }).to_string())
+}
+
+/// Undoes percent-encoding; `None` for what is no text.
+fn decoded(written: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(written.len());
+    let mut rest = written.bytes();
+    while let Some(byte) = rest.next() {
+        if byte == b'%' {
+            let digit = |byte: Option<u8>| char::from(byte?).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+            let (high, low) = (digit(rest.next())?, digit(rest.next())?);
+            bytes.push(high << 4 | low);
+        } else {
+            bytes.push(byte);
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+fn reloaded(outcome: Result<Reloaded, ReloadError>) -> Response<Full<Bytes>> {
+    match outcome {
+        Ok(Reloaded { changes, generation }) => {
+            let body = json!({
+                "generation": generation,
+                "is_changed": !changes.applies_nothing(),
+                "changes": changes_json(&changes),
+                "needs_restart": changes.needs_restart.iter().map(setting).collect::<Vec<_>>(),
+            });
+            respond(StatusCode::OK, JSON, body.to_string())
+        }
+        Err(error) => {
+            let (status, code) = match error {
+                ReloadError::NoFile => (StatusCode::CONFLICT, "no_config_file"),
+                ReloadError::Config(_) => (StatusCode::UNPROCESSABLE_ENTITY, "config_refused"),
+                ReloadError::Publish(_) => (StatusCode::UNPROCESSABLE_ENTITY, "not_published"),
+                ReloadError::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
+            };
+            refusal(status, code, &error.to_string())
+        }
+    }
+}
+
+fn changes_json(changes: &Changes) -> Value {
+    json!({
+        "endpoints": rows(&changes.endpoints),
+        "models": rows(&changes.models),
+        "profiles": rows(&changes.profiles),
+        "settings": changes.settings.iter().map(setting).collect::<Vec<_>>(),
+    })
+}
+
+fn rows(rows: &Rows) -> Value {
+    let changed = rows.changed.iter().map(|(name, keys)| json!({ "name": name, "keys": keys }));
+    json!({ "added": rows.added, "removed": rows.removed, "changed": changed.collect::<Vec<_>>() })
+}
+
+fn setting(setting: &Setting) -> Value {
+    json!({ "key": setting.key, "running": setting.running, "configured": setting.configured })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::decoded;
+
+    #[test]
+    fn names_are_read_as_they_were_meant() {
+        for (written, meant) in [
+            ("a", Some("a")),
+            ("h:1", Some("h:1")),
+            ("a%2Fb%25", Some("a/b%")),
+            ("%c3%a9", Some("é")),
+            ("%", None),
+            ("%2", None),
+            ("%zz", None),
+            ("%ff", None),
+        ] {
+            assert_eq!(decoded(written).as_deref(), meant, "{written}");
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Endpoints that come, go and come back while requests run.
+
+use llmgw_test_kit::raw::End;
+use llmgw_test_kit::{Engine, chat, full_or, wait_for};
+use serde_json::json;
+
+use super::rig::{Rig, WITHIN, yaml};
+
+#[test]
+fn an_added_endpoint_gets_requests_and_a_removed_one_none_while_its_stream_ends_well() {
+    let (a, b) = (Engine::local(), Engine::local());
+    let rig = Rig::start(&[("a", &a)]);
+    let faults = json!({ "events": 5, "stall_after_events": 2 });
+    let (mut stream, head) = rig.stream(chat("x").faults(faults));
+    wait_for("a stream", WITHIN, || a.state().open_requests == 1);
+
+    let answer = rig.reload_with(&yaml(&[("a", &a), ("b", &b)], ""));
+    assert_eq!(answer["changes"]["endpoints"]["added"], json!(["b"]));
+    rig.wait_until_ready("b");
+    wait_for("a request at b", WITHIN, || rig.replicas(4).contains(&"b".to_owned()));
+
+    let answer = rig.reload_with(&yaml(&[("b", &b)], ""));
+    assert_eq!(answer["changes"]["endpoints"]["removed"], json!(["a"]));
+    assert_eq!(rig.replicas(20), ["b"]);
+    // Trial M2: its series are gone, though its stream still runs.
+    let page = rig.gateway.admin("/metrics").text();
+    assert!(!page.contains("replica=\"a\"") && page.contains("replica=\"b\""), "{page}");
+    assert_eq!(a.state().open_requests, 1);
+    a.release();
+    let mut body = stream.body(&head);
+    let mut text = String::new();
+    while let Some(piece) = body.piece().expect("more of the stream") {
+        text.push_str(&String::from_utf8_lossy(&piece));
+    }
+    assert_eq!(body.end(), End::Complete);
+    assert!(text.ends_with("data: [DONE]\n\n"), "{text}");
+    rig.gateway.finish(&[]);
+}
+
+#[test]
+fn a_removed_models_series_are_gone_with_its_endpoint() {
+    let a = Engine::local();
+    let rig = Rig::start(&[("a", &a)]);
+    let with = yaml(&[("a", &a)], "").replace("router:", "models: [{ name: test-model, aliases: [alias] }]\nrouter:");
+    rig.reload_with(&with);
+    assert_eq!(rig.ask().status, 200);
+    wait_for("its series", WITHIN, || rig.gateway.admin("/metrics").text().contains("model=\"test-model\""));
+    let renamed = yaml(&[("a", &a)], "").replace("model: test-model", "model: other-name, served_as: test-model");
+    let answer = rig.reload_with(&renamed);
+    assert_eq!(answer["changes"]["models"]["removed"], json!(["test-model"]));
+    let page = rig.gateway.admin("/metrics").text();
+    assert!(!page.contains("model=\"test-model\""), "{page}");
+    assert_eq!(rig.ask().status, 404);
+    rig.gateway.finish(&["\"request_id\""]);
+}
+
+#[test]
+fn a_name_that_moves_to_another_engine_is_another_endpoint() {
+    let (a, b) = (Engine::local(), Engine::local());
+    let rig = Rig::start(&[("x", &a)]);
+    assert_eq!(rig.post("/api/v1/endpoints/x/drain").status, 200);
+    let answer = rig.reload_with(&yaml(&[("x", &b)], ""));
+    assert_eq!(answer["changes"]["endpoints"]["changed"], json!([{ "name": "x", "keys": ["url"] }]));
+    rig.wait_until_ready("x");
+    assert_eq!(rig.endpoints()[0]["is_draining"], false, "the drain was the other one's");
+    let before = a.calls().len();
+    wait_for("an answer", WITHIN, || rig.ask().status == 200);
+    assert_eq!(a.calls().len(), before);
+    assert_eq!(b.calls().len(), 1);
+    rig.gateway.finish(&["\"request_id\""]);
+}
+
+/// Trial R11.
+#[test]
+fn an_endpoint_that_is_removed_and_added_again_is_there_each_time() {
+    let (a, b) = (Engine::local(), Engine::local());
+    let rig = Rig::start(&[("a", &a), ("b", &b)]);
+    let (one, both) = (yaml(&[("a", &a)], ""), yaml(&[("a", &a), ("b", &b)], ""));
+    let rounds = full_or(1000, 40);
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let load = scope.spawn(|| {
+            let mut count = 0;
+            while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                let reply = rig.ask();
+                assert_eq!(reply.status, 200, "{}", reply.text());
+                count += 1;
+            }
+            count
+        });
+        for round in 0..rounds {
+            rig.reload_with(&one);
+            assert_eq!(rig.names(), ["a"], "round {round}");
+            rig.reload_with(&both);
+            assert_eq!(rig.names(), ["a", "b"], "round {round}");
+        }
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(load.join().expect("no request failed") > 0);
+    });
+    rig.wait_until_ready("b");
+    wait_for("a request at b", WITHIN, || rig.replicas(4).contains(&"b".to_owned()));
+    rig.gateway.finish(&[]);
+}

@@ -1,0 +1,7 @@
+//! The configuration changed while the gateway runs, and endpoints drained: what changes, what stays, who is told.
+
+mod ctl;
+mod endpoints;
+mod file;
+mod load;
+mod rig;
