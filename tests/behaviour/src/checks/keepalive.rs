@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::check::{Bench, Check, Fault, Verdict, body, need, post};
+use crate::check::{Bench, Check, Fault, Verdict, body, brief, need, post};
 use crate::upstream::{Exchange, GOOD, Then};
 
 pub(super) const CHECKS: &[Check] = &[
@@ -84,14 +84,14 @@ fn rounds(bench: &Bench, script: fn(&mut Exchange<'_>) -> std::io::Result<Then>)
 fn idle_closed(bench: &Bench) -> Verdict {
     let case = bench.case(|x| {
         x.good()?;
-        x.wait_for_close(Duration::from_millis(150))
+        Ok(Then::KeepFor(Duration::from_millis(150)))
     });
     for round in 0..5 {
         for _ in 0..3 {
             let reply = bench.ask(&case)?;
             need(reply.status == 200, || format!("round {round}: status {}", reply.status))?;
         }
-        std::thread::sleep(Duration::from_millis(200));
+        std::thread::sleep(Duration::from_millis(250));
     }
     Ok("15 answers over 5 rounds of closing".to_owned())
 }
@@ -111,7 +111,8 @@ fn unread(bench: &Bench) -> Verdict {
         connection.leave();
         for _ in 0..4 {
             let reply = bench.ask(&good)?;
-            need(reply.text() == GOOD, || format!("another's answer: {}", reply.text()))?;
+            need(reply.status == 200, || format!("the next request: status {}", reply.status))?;
+            need(reply.text() == GOOD, || format!("another's answer: {}", brief(&reply.text())))?;
         }
     }
     Ok("40 answers, each its own".to_owned())

@@ -11,6 +11,8 @@ use super::{Asked, CaseState, MODEL};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Then {
     Keep,
+    /// Until no request has come for so long.
+    KeepFor(Duration),
     /// With a FIN.
     Close,
     /// With a RST.

@@ -225,7 +225,8 @@ fn converse(engine: usize, stream: &TcpStream, board: &Board) -> io::Result<()> 
         };
         let mut exchange = Exchange { engine, attempt, turn, stream, case: &case };
         match (case.script)(&mut exchange)? {
-            Then::Keep => {}
+            Then::Keep => reader.idle = None,
+            Then::KeepFor(time) => reader.idle = Some(time),
             Then::Close => return Ok(()),
             Then::Reset => return socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO)),
         }

@@ -3,6 +3,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
+use std::time::Duration;
 
 /// One request with its body.
 #[derive(Debug, Clone)]
@@ -35,16 +36,18 @@ impl Asked {
 pub(super) struct Reader<'s> {
     stream: &'s TcpStream,
     received: Vec<u8>,
+    /// How long to wait for the next request.
+    pub(super) idle: Option<Duration>,
 }
 
 impl<'s> Reader<'s> {
     pub(super) fn new(stream: &'s TcpStream) -> Self {
-        Self { stream, received: Vec::new() }
+        Self { stream, received: Vec::new(), idle: None }
     }
 
     /// The next request, or nothing when the connection ends between two.
     pub(super) fn next(&mut self) -> io::Result<Option<Asked>> {
-        self.stream.set_read_timeout(None)?;
+        self.stream.set_read_timeout(self.idle)?;
         let end = loop {
             if let Some(at) = find(&self.received, b"\r\n\r\n") {
                 break at;
@@ -52,6 +55,7 @@ impl<'s> Reader<'s> {
             if !self.fill()? {
                 return Ok(None);
             }
+            self.stream.set_read_timeout(None)?;
         };
         let head: Vec<u8> = self.received.drain(..end + 4).collect();
         let head = String::from_utf8_lossy(head.get(..end).unwrap_or_default()).into_owned();
