@@ -128,3 +128,81 @@ impl Breakers {
         self.board.free_trial(slot);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use llmgw_types::{CoreId, RouteTable, Snapshot};
+
+    use super::*;
+    use crate::endpoint::BreakerState;
+
+    const SLOT: BoardSlot = BoardSlot(1);
+    const NOW: Mono = Mono(1_000_000_000);
+    const COOLDOWN: Duration = Duration::from_secs(15);
+
+    fn breakers() -> (Arc<Board>, Breakers) {
+        let board = Arc::new(Board::new(2, 2));
+        (board.clone(), Breakers::new(board, Chance::seeded(1)))
+    }
+
+    fn failure(kind: FailureKind, retry_after_seconds: Option<u32>) -> Failure {
+        Failure { slot: SLOT, kind, retry_after_seconds }
+    }
+
+    #[test]
+    fn who_failed_cools_down_once_and_who_is_busy_for_as_long_as_it_says() {
+        for (kind, asked, cools_for) in [
+            (FailureKind::Failed, None, Some(15)),
+            (FailureKind::Busy, None, Some(15)),
+            (FailureKind::Busy, Some(3), Some(3)),
+            (FailureKind::Failed, Some(1_000), Some(60)),
+            (FailureKind::Faulty, None, None),
+        ] {
+            let (board, mut breakers) = breakers();
+            let first = breakers.failure(NOW, &failure(kind, asked), COOLDOWN);
+            assert_eq!(first[0], cools_for.map(|_| Change::Cooled), "{kind:?}");
+            assert_eq!(breakers.failure(NOW, &failure(kind, asked), COOLDOWN)[0], None, "it cools down already");
+            let time = board.endpoint(SLOT).out_until().since(NOW).as_secs_f64();
+            let expected = f64::from(cools_for.unwrap_or(0));
+            assert!((expected..=expected * 1.1).contains(&time), "{kind:?} {asked:?}: {time}");
+            assert_eq!(board.endpoint(SLOT).breaker(), BreakerState::Closed);
+        }
+    }
+
+    #[test]
+    fn the_cells_show_an_open_breaker_and_the_trial_is_free_again_with_its_end() {
+        let (board, mut breakers) = breakers();
+        let fail = |breakers: &mut Breakers, now| {
+            board.count_failure(CoreId(1), SLOT);
+            breakers.failure(now, &failure(FailureKind::Faulty, None), COOLDOWN)[1]
+        };
+        let mut opened = None;
+        for _ in 0..state::CONSECUTIVE_MAX {
+            assert_eq!(opened, None);
+            opened = fail(&mut breakers, NOW);
+        }
+        assert_eq!((opened, board.endpoint(SLOT).breaker()), (Some(Change::Opened), BreakerState::Open));
+        assert_eq!(breakers.success(NOW, SLOT), None, "its time is not up");
+        let up = board.endpoint(SLOT).out_until();
+        assert!(board.take_trial(SLOT, up, up + COOLDOWN));
+        assert_eq!(fail(&mut breakers, up), Some(Change::Opened));
+        let up = board.endpoint(SLOT).out_until();
+        assert!(board.take_trial(SLOT, up, up + COOLDOWN));
+        assert_eq!(breakers.success(up, SLOT), Some(Change::Closed));
+        assert_eq!((board.endpoint(SLOT).breaker(), board.endpoint(SLOT).out_until()), (BreakerState::Closed, Mono(0)));
+        assert!(board.is_trial_free(SLOT, up));
+    }
+
+    #[test]
+    fn busy_endpoints_never_open_a_breaker_and_what_left_the_table_is_forgotten() {
+        let (board, mut breakers) = breakers();
+        for _ in 0..100 {
+            assert_eq!(breakers.failure(NOW, &failure(FailureKind::Busy, None), COOLDOWN)[1], None);
+        }
+        assert_eq!(breakers.eject(NOW, SLOT), Some(Change::Opened));
+        assert_eq!(breakers.eject(NOW, SLOT), None);
+        assert_eq!(board.endpoint(SLOT).breaker(), BreakerState::Open);
+        breakers.keep_to(Snapshot::of(&RouteTable::default()).unwrap().table());
+        assert_eq!(breakers.eject(NOW, SLOT), Some(Change::Opened), "nothing is known of it any more");
+    }
+}

@@ -94,6 +94,8 @@ pub fn judge(members: &[MemberTally]) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
+    use llmgw_types::snapshot::{Endpoint, Member, ModelRoute, Placement, Pool, ProfileSpec};
+    use llmgw_types::{CoreId, EngineKind, RouteTable, Snapshot};
     use proptest::prelude::*;
 
     use super::*;
@@ -118,6 +120,61 @@ mod tests {
         ] {
             assert_eq!(judge(&members), expected, "{members:?}");
         }
+    }
+
+    #[test]
+    fn a_core_looks_once_a_window_at_what_came_since_and_only_at_its_own_pools() {
+        let endpoint = |slot: u32| Endpoint {
+            name: format!("e{slot}"),
+            slot,
+            addr: None,
+            host: String::new(),
+            authorization: None,
+            engine: EngineKind::Sim,
+            weight: 100,
+            idle_limit_ms: 4000,
+        };
+        let member = |endpoint| Member { endpoint, served_as: "m".into() };
+        let (members, label) = ((0..3).map(member).collect(), "none/unknown".to_owned());
+        let table = RouteTable {
+            endpoints: (0..3).map(endpoint).collect(),
+            pools: vec![Pool { model: 0, label, priority: 1, metric_row: 1, members }],
+            models: vec![ModelRoute {
+                name: "m".into(),
+                created: 0,
+                pools: vec![0],
+                profile: 0,
+                placement: Placement::default(),
+                fallbacks: vec![],
+            }],
+            profiles: vec![ProfileSpec { name: "p".into(), scorers: vec![], picker: "p2c".into(), temperature: 0.0 }],
+            ..RouteTable::default()
+        };
+        let snapshot = Snapshot::of(&table).unwrap();
+        let board = Board::new(1, 3);
+        (0..3).for_each(|slot| board.set_ready(BoardSlot(slot), true));
+        let (mut lookout, start) = (Lookout::default(), Mono(0) + WINDOW);
+        let spend = |failures_of_the_first: bool| {
+            for slot in (0..3).map(BoardSlot) {
+                for at in 0..40 {
+                    if slot.0 == 0 && failures_of_the_first && at % 2 == 0 {
+                        board.count_failure(CoreId(0), slot);
+                    } else {
+                        board.count_answer(CoreId(0), slot);
+                    }
+                }
+            }
+        };
+        let mut look = |now: Mono, is_ours: bool| lookout.look(&board, snapshot.table(), now, |_| is_ours);
+        spend(true);
+        assert_eq!(look(start, true), [], "the first look is where counting begins");
+        spend(true);
+        assert_eq!(look(start + WINDOW / 2, true), [], "the window is not over");
+        assert_eq!(look(start + WINDOW, true), [BoardSlot(0)]);
+        spend(false);
+        assert_eq!(look(start + WINDOW * 2, true), [], "it does as well as the others now");
+        spend(true);
+        assert_eq!(look(start + WINDOW * 3, false), [], "another core's pool");
     }
 
     proptest! {
