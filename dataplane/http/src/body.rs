@@ -69,6 +69,14 @@ impl BodyDecoder {
         }
     }
 
+    /// How much payload stands at the front of the region whose decoding failed: what came well before the fault.
+    pub(crate) fn payload_before_fault(&self) -> usize {
+        match self {
+            Self::Chunked(decoder) => decoder.kept_before_fault,
+            Self::Length(_) | Self::Close => 0,
+        }
+    }
+
     /// Says whether the body has ended by its own framing.
     pub fn is_finished(&self) -> bool {
         match self {
@@ -109,6 +117,8 @@ pub struct ChunkDecoder {
     left: u64,
     /// Bytes of this size line, or of all trailers.
     line_bytes: usize,
+    /// Payload of the region in which a fault was found.
+    kept_before_fault: usize,
 }
 
 impl ChunkDecoder {
@@ -129,7 +139,8 @@ impl ChunkDecoder {
                     self.step = Step::DataCr;
                 }
             } else {
-                self.step = self.framing_byte(raw[at])?;
+                let step = self.framing_byte(raw[at]);
+                self.step = step.inspect_err(|_| self.kept_before_fault = kept)?;
                 at += 1;
             }
         }
@@ -171,7 +182,7 @@ impl ChunkDecoder {
             return Ok(Step::Size);
         }
         match byte {
-            _ if is_first => Err(Malformed("chunk size missing")),
+            _ if is_first => Err(Malformed("chunk size missing or not a hexadecimal number")),
             b'\r' => Ok(Step::SizeLf),
             b';' => Ok(Step::Extension),
             _ => Err(Malformed("chunk size not a hexadecimal number")),
@@ -237,10 +248,10 @@ mod tests {
         check("0\r\n\r\nGET", Ok(("", 5)));
         check("A;name=\"v\"\r\n0123456789\r\n000\r\n\r\n", Ok(("0123456789", 31)));
         check("1\r\na\r\n0\r\nX-Sum: 1\r\nY: 2\r\n\r\nnext", Ok(("a", 27)));
-        check("\r\n", Err("chunk size missing"));
-        check(";ext\r\n", Err("chunk size missing"));
-        check(" 5\r\n", Err("chunk size missing"));
-        check("+5\r\n", Err("chunk size missing"));
+        check("\r\n", Err("chunk size missing or not a hexadecimal number"));
+        check(";ext\r\n", Err("chunk size missing or not a hexadecimal number"));
+        check(" 5\r\n", Err("chunk size missing or not a hexadecimal number"));
+        check("+5\r\n", Err("chunk size missing or not a hexadecimal number"));
         check("0x5\r\nhello\r\n", Err("chunk size not a hexadecimal number"));
         check("5 \r\nhello\r\n", Err("chunk size not a hexadecimal number"));
         check("5\nhello", Err("chunk size not a hexadecimal number"));

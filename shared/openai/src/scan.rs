@@ -96,7 +96,7 @@ pub fn scan(body: &[u8]) -> Result<Scan, ScanError> {
             let at = reader.at();
             return Err(refusal(None, format!("the body is not a JSON object: expected `{{` at byte {at}")));
         }
-        None => return Err(refusal(None, "the body is empty at byte 0; expected a JSON object".into())),
+        None => return Err(refusal(None, "the body is empty; expected a JSON object".into())),
     }
     reader.enter_object().map_err(in_body)?;
     let mut found = Found::new(reader.at());

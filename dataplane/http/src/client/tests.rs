@@ -323,7 +323,25 @@ fn a_body_that_ends_too_soon_is_told_from_one_that_ends() {
     assert_eq!(read("HTTP/1.1 200 OK\r\n\r\nab", Step::Reset), reset);
     assert_eq!(read("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nab", Step::Reset), reset);
     let broken = read("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n", Step::Pause);
-    assert_eq!(broken, Err(BodyError::Malformed(Malformed("chunk size missing"))));
+    assert_eq!(broken, Err(BodyError::Malformed(Malformed("chunk size missing or not a hexadecimal number"))));
+}
+
+#[test]
+fn what_came_well_before_a_fault_of_its_framing_is_still_given_out() {
+    let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let peer = Scripted::new([bytes(&format!("{head}2\r\nab\r\n3\r\ncde\r\nzz\r\n")), Step::Pause]);
+    let bench = bench(&[&peer]);
+    run(async {
+        let (mut upstream, _) = bench.ask("hi").await.map_err(|error| error.to_string()).unwrap();
+        let piece = upstream.next_piece(ChunkBuf::new()).await.unwrap();
+        assert_eq!((piece.buf.payload(), piece.is_last), (&b"abcde"[..], false));
+        for _ in 0..2 {
+            let fault = upstream.next_piece(ChunkBuf::new()).await.err();
+            assert!(matches!(fault, Some(BodyError::Malformed(_))), "{fault:?}");
+        }
+        upstream.release(bench.now);
+        assert_eq!(bench.pool.idle_count(), 0);
+    });
 }
 
 #[test]

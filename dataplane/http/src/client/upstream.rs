@@ -36,13 +36,15 @@ pub struct Upstream<I: Io> {
     shelf: Shelf,
     body: BodyDecoder,
     may_be_kept: bool,
+    /// What is wrong with the body, found behind a piece that was still good.
+    fault: Option<Malformed>,
     is_reused: bool,
 }
 
 impl<I: Io> Upstream<I> {
     pub(super) fn new(ahead: ReadAhead<I>, pool: &Pool<I>, target: &Target<'_>, is_reused: bool) -> Self {
         let body = BodyDecoder::new(Framing::None);
-        Self { ahead, pool: pool.clone(), shelf: target.shelf(), body, may_be_kept: false, is_reused }
+        Self { ahead, pool: pool.clone(), shelf: target.shelf(), body, may_be_kept: false, fault: None, is_reused }
     }
 
     pub(super) fn fresh(io: I, pool: &Pool<I>, target: &Target<'_>) -> Self {
@@ -136,6 +138,9 @@ impl<I: Io> Upstream<I> {
     pub async fn next_piece(&mut self, mut buf: ChunkBuf) -> Result<Piece, BodyError> {
         loop {
             buf.clear();
+            if let Some(why) = self.fault {
+                return Err(BodyError::Malformed(why));
+            }
             if self.body.is_finished() {
                 return Ok(Piece { buf, is_last: true });
             }
@@ -155,7 +160,18 @@ impl<I: Io> Upstream<I> {
                 }
             }
             let raw_bytes = buf.len();
-            let found = self.body.decode(buf.payload_mut()).map_err(BodyError::Malformed)?;
+            let found = match self.body.decode(buf.payload_mut()) {
+                Ok(found) => found,
+                Err(why) => {
+                    self.may_be_kept = false;
+                    self.fault = Some(why);
+                    buf.truncate(self.body.payload_before_fault());
+                    if buf.is_empty() {
+                        continue;
+                    }
+                    return Ok(Piece { buf, is_last: false });
+                }
+            };
             // Bytes beyond the body belong to no request of ours.
             self.may_be_kept &= found.consumed_bytes == raw_bytes;
             buf.truncate(found.payload_bytes);

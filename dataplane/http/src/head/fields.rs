@@ -203,7 +203,7 @@ impl<'a> Said<'a> {
 }
 
 /// The one framing fault that has a status of its own.
-pub(super) const UNKNOWN_CODING: &str = "unknown transfer-encoding";
+pub(super) const UNKNOWN_CODING: &str = "transfer-encoding not supported; only chunked is";
 
 /// Digits only: no sign, no space within, no list, no overflow.
 fn parse_length(value: &[u8]) -> Option<u64> {

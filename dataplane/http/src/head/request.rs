@@ -11,6 +11,9 @@ use crate::head::fields::{Fields, Headers, Span, UNKNOWN_CODING};
 use crate::head::{HeadScan, ScanError, Version};
 use crate::limits::{HEADERS_MAX, HeadLimits};
 
+const REQUEST_LINE: &str = "malformed request line; expected METHOD TARGET VERSION";
+const HEADER_LINE: &str = "malformed header line; expected NAME: VALUE in one line, with no blank before the colon";
+
 /// One client's request head, owned, reused from request to request.
 #[derive(Debug, Default, Clone)]
 pub struct RequestHead {
@@ -40,7 +43,7 @@ impl RequestHead {
         limits: &HeadLimits,
     ) -> Result<Option<usize>, Reject> {
         if raw.first().is_some_and(|first| !first.is_ascii_alphabetic()) {
-            return Err(Reject::bad("malformed request line"));
+            return Err(Reject::bad(REQUEST_LINE));
         }
         let Some(end) = scan.advance(raw, limits).map_err(scan_reject)? else { return Ok(None) };
         self.fields.load(raw.get(..end).unwrap_or_default());
@@ -89,7 +92,7 @@ impl RequestHead {
         self.keeps_alive = self.version == Version::Http11 && !said.close;
         self.expects_continue = match said.expect {
             Some(what) if what.eq_ignore_ascii_case(b"100-continue") => self.version == Version::Http11,
-            Some(_) => return Err(Reject::new(417, "unknown expectation")),
+            Some(_) => return Err(Reject::new(417, "expectation not supported; only 100-continue is")),
             None => false,
         };
         Ok(())
@@ -174,19 +177,19 @@ fn after_scheme(target: &[u8]) -> Option<&[u8]> {
 fn scan_reject(error: ScanError) -> Reject {
     match error {
         ScanError::BareLf => Reject::bad("line ends must be CRLF"),
-        ScanError::FirstLineTooLong => Reject::new(414, "request line too long"),
-        ScanError::TooLong => Reject::new(431, "head too large"),
+        ScanError::FirstLineTooLong => Reject::new(414, "the request line is longer than this gateway accepts"),
+        ScanError::TooLong => Reject::new(431, "the request's headers are larger than this gateway accepts"),
         ScanError::TooManyHeaders => Reject::new(431, "too many headers"),
     }
 }
 
 fn parse_reject(error: httparse::Error, head: &[u8]) -> Reject {
     match error {
-        httparse::Error::HeaderName => Reject::bad("malformed header name"),
+        httparse::Error::HeaderName => Reject::bad(HEADER_LINE),
         httparse::Error::HeaderValue => Reject::bad("malformed header value"),
         httparse::Error::TooManyHeaders => Reject::new(431, "too many headers"),
         httparse::Error::Version if names_http(head) => Reject::new(505, "only http/1.0 and http/1.1 are served"),
-        _ => Reject::bad("malformed request line"),
+        _ => Reject::bad(REQUEST_LINE),
     }
 }
 

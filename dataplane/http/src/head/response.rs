@@ -183,7 +183,7 @@ mod tests {
         check(&[OK, "Content-Length: 5, 6"], Err("content-length is not a number"));
         check(&[OK, "Content-Length: +5"], Err("content-length is not a number"));
         check(&[OK, "Transfer-Encoding: gzip, chunked"], Err("stacked transfer-encodings"));
-        check(&[OK, "Transfer-Encoding: identity"], Err("unknown transfer-encoding"));
+        check(&[OK, "Transfer-Encoding: identity"], Err("transfer-encoding not supported; only chunked is"));
         check(&[OK, "Transfer-Encoding: chunked", "Transfer-Encoding: chunked"], Err("stacked transfer-encodings"));
         check(&["HTTP/1.0 200 OK", "Transfer-Encoding: chunked"], Err("transfer-encoding in http/1.0"));
     }

@@ -143,7 +143,7 @@ impl<I: Io> RequestReader<I> {
         }
         let too_large = matches!(head.framing(), Framing::Length(len) if len > self.limits.body_bytes);
         if too_large {
-            return Err(Reject::new(413, "body too large"));
+            return Err(Reject::new(413, "the body is larger than this gateway accepts"));
         }
         if head.expects_continue() && self.ahead.held().is_empty() && writer.send_continue().await.is_err() {
             return Ok(None);

@@ -17,7 +17,7 @@ use crate::server::RequestReader;
 const GROWTH: usize = 8;
 
 const TOO_SLOW: Reject = Reject::new(408, "body not received in time");
-const TOO_LARGE: Reject = Reject::new(413, "body too large");
+const TOO_LARGE: Reject = Reject::new(413, "the body is larger than this gateway accepts");
 
 impl<I: Io> RequestReader<I> {
     /// Reads a body of known length; nothing when the client left.
