@@ -5,6 +5,7 @@ mod disconnects;
 mod http;
 mod limits;
 mod pair;
+mod routes;
 mod reliability;
 mod reload;
 mod streams;

@@ -173,12 +173,12 @@ impl Engine {
         self.read::<Answer>("/sim/requests").requests
     }
 
-    /// What it has recorded of inference: `POST` below `/v1`, without probes and scrapes.
+    /// What it has recorded of inference: every `POST`, without probes and scrapes.
     #[must_use]
     #[track_caller]
     pub fn calls(&self) -> Vec<Recorded> {
         let mut requests = self.requests();
-        requests.retain(|one| one.method == "POST" && one.target.starts_with("/v1"));
+        requests.retain(|one| one.method == "POST" && !one.target.starts_with("/sim/"));
         requests
     }
 

@@ -68,7 +68,12 @@ impl Heard {
         let delimiter = format!("--{boundary}");
         let mut heard = Heard::default();
         let mut from = 0;
-        let starts: Vec<usize> = memchr::memmem::find_iter(&request.body, delimiter.as_bytes()).collect();
+        let is_line = |start: &usize| {
+            let after = request.body.get(start + delimiter.len()..).unwrap_or_default();
+            after.starts_with(b"\r\n") || after.starts_with(b"--")
+        };
+        let starts = memchr::memmem::find_iter(&request.body, delimiter.as_bytes()).filter(is_line);
+        let starts: Vec<usize> = starts.collect();
         for start in starts.into_iter().chain([request.body.len()]) {
             // The line end before a boundary belongs to it.
             let part = request.body.get(from..start.saturating_sub(2).max(from)).unwrap_or_default();
