@@ -43,9 +43,8 @@ impl Part<'_> {
     /// Whether a line of the head says this name, in the spellings that the seeds and their mutations have.
     fn is_named(&self, name: &[u8]) -> bool {
         let head = self.head.to_ascii_lowercase();
-        let at = position(&head, b"content-disposition").map_or(0, |at| at);
-        let rest = &head[at..];
-        let line = &rest[..position(rest, b"\r\n").unwrap_or(rest.len())];
+        let mut lines = head.split(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+        let line = lines.find_map(|line| line.strip_prefix(b"content-disposition:")).unwrap_or_default();
         let mut fields = Vec::new();
         let (mut field, mut is_quoted, mut is_escaped) = (Vec::new(), false, false);
         for &byte in line {

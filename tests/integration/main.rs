@@ -5,7 +5,7 @@ mod disconnects;
 mod http;
 mod limits;
 mod pair;
-mod routes;
 mod reliability;
 mod reload;
+mod routes;
 mod streams;

@@ -16,7 +16,6 @@ use llmgw_types::snapshot::{ArchivedEndpoint, ArchivedEngineAddr, ArchivedRouteT
 use crate::core::Core;
 use crate::error::{ApiError, Reason};
 use crate::intake::Intake;
-use crate::route::Inference;
 
 /// Idle connections a core keeps to one endpoint.
 const IDLE_PER_ENDPOINT: usize = 512;
@@ -25,10 +24,13 @@ const IDLE_PER_ENDPOINT: usize = 512;
 #[derive(Clone, Copy)]
 pub(crate) struct Request<'a> {
     pub(crate) head: &'a RequestHead,
-    pub(crate) route: &'static Inference,
+    pub(crate) method: &'static [u8],
+    /// Of ours.
+    pub(crate) path: &'a [u8],
     /// With its question mark.
     pub(crate) query: &'a [u8],
-    pub(crate) intake: &'a Intake,
+    /// What has a body.
+    pub(crate) intake: Option<&'a Intake>,
     pub(crate) id: &'a str,
     /// Ask for usage where the client did not.
     pub(crate) adds_usage: bool,
@@ -53,12 +55,12 @@ pub(crate) async fn send(
     let tls = core.tls(grant.slot);
     let target = target(endpoint, grant, tls.as_ref()).ok_or_else(missing)?;
 
-    let (route, query) = (request.route.path.as_bytes(), request.query);
+    let Request { method, path, query, .. } = *request;
     let host = endpoint.host.as_bytes();
     let mut draft = if query.is_empty() {
-        RequestDraft::new(core.pool.buffer(), b"POST", route, host)
+        RequestDraft::new(core.pool.buffer(), method, path, host)
     } else {
-        RequestDraft::new(core.pool.buffer(), b"POST", &[route, query].concat(), host)
+        RequestDraft::new(core.pool.buffer(), method, &[path, query].concat(), host)
     };
     crate::forward::to_engine(request.head, &mut draft);
     draft.header("x-request-id", request.id);
@@ -66,12 +68,13 @@ pub(crate) async fn send(
         draft.header("authorization", authorization.as_str());
     }
 
-    let body = request.intake.pieces(&member.served_as, request.adds_usage);
+    let pieces = request.intake.map(|intake| intake.pieces(&member.served_as, request.adds_usage));
+    let body = pieces.as_deref().unwrap_or_default();
     let timeouts = &core.settings.timeouts;
     let outgoing = Outgoing {
         target: &target,
         head: draft,
-        body: &body,
+        body,
         answer_to: AnswerTo::Other,
         connect_timeout,
         first_byte_timeout: timeouts.first_token,

@@ -7,10 +7,12 @@ use std::rc::Rc;
 
 use llmgw_kit::clock::{Mono, Wall};
 use llmgw_obs::rows::RowIdx;
+use llmgw_openai::stored::IdTap;
 use llmgw_openai::style::ErrorStyle;
 use llmgw_openai::usage::Usage;
 use llmgw_router::access::AccessRecord;
 use llmgw_router::metrics::status_row;
+use llmgw_router::session::key_hash;
 use llmgw_types::{BoardSlot, RequestId};
 
 use crate::core::Core;
@@ -39,6 +41,8 @@ pub(crate) struct Finish {
     overhead_us: Option<u64>,
     usage: Option<Usage>,
     sent_bytes: u64,
+    /// Looks for the id of a response that the engine may hold, and which engine that is.
+    watch: Option<(IdTap, BoardSlot)>,
 }
 
 impl Finish {
@@ -70,6 +74,7 @@ impl Finish {
             overhead_us: None,
             usage: None,
             sent_bytes: 0,
+            watch: None,
         }
     }
 
@@ -129,6 +134,21 @@ impl Finish {
 
     pub(crate) fn sent(&mut self, bytes: usize) {
         self.sent_bytes += bytes as u64;
+    }
+
+    /// The answer is one that the engine at `slot` may hold for a later request.
+    pub(crate) fn watch(&mut self, tap: IdTap, slot: BoardSlot) {
+        self.watch = Some((tap, slot));
+    }
+
+    /// A piece of the answer is about to be sent: whoever reads a response's id in it can come back at once.
+    pub(crate) fn passing(&mut self, piece: &[u8]) {
+        if let Some((tap, slot)) = &mut self.watch
+            && let Some(id) = tap.feed(piece)
+        {
+            self.core.board.stored().put(key_hash(id.as_bytes()), *slot);
+            self.watch = None;
+        }
     }
 
     /// What the engine reported, and how many of its values made no sense. Where a report is expected and there is none,

@@ -79,6 +79,14 @@ impl Intake {
         matches!(&self.found, Found::Json(scan) if scan.asks_for_usage())
     }
 
+    /// The stored response that this request goes on from.
+    pub(crate) fn previous_response(&self) -> Option<Cow<'_, str>> {
+        match &self.found {
+            Found::Json(scan) => Some(scan.previous_response_id?.read(&self.body)),
+            Found::Multipart(_) => None,
+        }
+    }
+
     /// A guess at the prompt's length. Units: tokens.
     pub(crate) fn prompt_tokens_estimate(&self) -> u64 {
         let bytes = self.body.len() as u64;

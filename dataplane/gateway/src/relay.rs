@@ -306,6 +306,7 @@ struct Relay {
 impl Relay {
     /// What of a piece goes to the client now.
     fn pass(&mut self, mut buf: ChunkBuf, finish: &mut Finish) -> ChunkBuf {
+        finish.passing(buf.payload());
         let range = self.tap.feed(buf.payload(), &mut self.held);
         if self.held.is_empty() {
             buf.truncate(range.end);

@@ -9,6 +9,7 @@ use llmgw_http::client::{EngineIo, Upstream};
 use llmgw_http::head::{RequestHead, ResponseHead};
 use llmgw_http::server::ServerConn;
 use llmgw_kit::clock::Mono;
+use llmgw_openai::stored::IdTap;
 use llmgw_openai::tap::Withhold;
 use llmgw_router::{Grant, Wanted};
 use llmgw_runtime::tcp::Tcp;
@@ -20,7 +21,7 @@ use crate::attempt::{self, Request};
 use crate::core::Core;
 use crate::error::{ApiError, Reason};
 use crate::finish::Finish;
-use crate::handlers::{self, health, models};
+use crate::handlers::{health, models, stored};
 use crate::relay::{self, Answer};
 use crate::respond::{self, Served};
 use crate::retry::{Granted, Tries, Why};
@@ -38,7 +39,9 @@ pub(crate) async fn serve(core: &Rc<Core>, head: &RequestHead, conn: &mut Server
         (Route::Inference(route), Some(tables)) => {
             infer(core, &tables, head, route, query, conn, finish).await.map(|()| None)
         }
-        (Route::Stored(stored), Some(_)) => Err(handlers::stored::unknown(stored.id)),
+        (Route::Stored(stored), Some(tables)) => {
+            stored::serve(core, &tables, head, stored, query, conn, finish).await.map(|()| None)
+        }
         (Route::Models, Some(tables)) => Ok(Some((200, models::list(&tables)))),
         (Route::Model(name), Some(tables)) => models::one(&tables, &name).map(|body| Some((200, body))),
         (Route::Health, _) => Ok(Some((200, b"{\"status\":\"ok\"}\n".to_vec()))),
@@ -72,7 +75,8 @@ async fn infer(
     let table = tables.routes();
     let model = resolve::model(table, &intake.model())?;
     let tokens = u32::try_from(intake.prompt_tokens_estimate()).unwrap_or(u32::MAX);
-    let wanted = Wanted { model, tokens, now: received, ..Wanted::default() };
+    let pinned = stored::holder(core, intake.previous_response().as_deref());
+    let wanted = Wanted { model, pinned, tokens, now: received, ..Wanted::default() };
     let mut tries = Tries::new(core, tables, wanted);
     let mut at = tries.first(None)?;
     let is_streaming = route.streams == Streams::OnRequest && intake.is_streaming();
@@ -86,9 +90,10 @@ async fn infer(
         finish.attempt(metric_row, slot);
         let request = Request {
             head,
-            route,
+            method: b"POST",
+            path: route.path.as_bytes(),
             query,
-            intake: &intake,
+            intake: Some(&intake),
             id: id.as_str(),
             adds_usage: wants_usage && !core.refuses_usage(slot),
         };
@@ -135,7 +140,11 @@ async fn infer(
         upstream.release(Mono::now());
         return whole::send_error(conn, &answer, &body, finish).await;
     }
-    let ended = if is_streaming && is_event_stream(answer.head) {
+    let streams = is_streaming && is_event_stream(answer.head);
+    if route.stores {
+        finish.watch(if streams { IdTap::streamed() } else { IdTap::whole() }, slot);
+    }
+    let ended = if streams {
         let withhold = if adds_usage { Withhold::UsageEvent } else { Withhold::Nothing };
         relay::stream(core, conn, upstream, &answer, withhold, deadline, finish).await
     } else {
@@ -209,12 +218,12 @@ async fn ask(
     }
 }
 
-fn total_timeout(core: &Core, served: &Served<'_>) -> ApiError {
+pub(crate) fn total_timeout(core: &Core, served: &Served<'_>) -> ApiError {
     let (reason, limit) = (Reason::TotalTimeout, core.settings.timeouts.total);
     ApiError::new(reason, format!("replica {}: {} after {limit:?}", served.replica, reason.code()))
 }
 
-fn served<'t>(table: &'t ArchivedRouteTable, model: u32, grant: &Grant) -> Served<'t> {
+pub(crate) fn served<'t>(table: &'t ArchivedRouteTable, model: u32, grant: &Grant) -> Served<'t> {
     Served {
         replica: table.endpoints.get(grant.endpoint.idx()).map_or("", |endpoint| endpoint.name.as_str()),
         pool: table.pools.get(grant.pool.idx()).map_or("", |pool| pool.label.as_str()),
@@ -224,7 +233,7 @@ fn served<'t>(table: &'t ArchivedRouteTable, model: u32, grant: &Grant) -> Serve
 
 /// A stream of events that can be read here. One that an engine compressed, although it was asked not to, is passed on
 /// as it is: nothing may be added to it or taken out.
-fn is_event_stream(head: &ResponseHead) -> bool {
+pub(crate) fn is_event_stream(head: &ResponseHead) -> bool {
     let is_events = head
         .header("content-type")
         .and_then(|value| value.get(..17))

@@ -111,6 +111,7 @@ pub(crate) async fn relay(
     };
     let mut tail = Tail::default();
     tail.add(buf.payload());
+    finish.passing(buf.payload());
     let status = answer.head.status();
     let overhead_us = answer.overhead_us(finish);
     let draft = respond::engine_draft(conn, status, answer.head, answer.served, overhead_us, finish);
@@ -144,6 +145,7 @@ pub(crate) async fn relay(
             }
         }
         tail.add(buf.payload());
+        finish.passing(buf.payload());
         finish.sent(buf.len());
         match send_piece(conn, buf, deadline, finish).await {
             Some(empty) => buf = empty,

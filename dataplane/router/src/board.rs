@@ -11,6 +11,7 @@ use llmgw_types::{BoardSlot, CoreId};
 
 use crate::breaker::state::Tally;
 use crate::endpoint::EndpointCells;
+use crate::stored::StoredTable;
 
 /// Endpoints a board has room for. A table that needs more is refused when it is published.
 pub const SLOTS_MAX: usize = 4096;
@@ -35,6 +36,7 @@ pub struct Board {
     endpoints: Box<[EndpointCells]>,
     /// Until when each slot's trial is taken, nanoseconds; 0 is free. Written by whichever core takes it.
     trials: Box<[AtomicU64]>,
+    stored: StoredTable,
 }
 
 impl Board {
@@ -53,7 +55,13 @@ impl Board {
             cores: (0..cores).map(row).collect(),
             endpoints: (0..slots).map(|_| EndpointCells::default()).collect(),
             trials: counts(),
+            stored: StoredTable::default(),
         }
+    }
+
+    /// Who holds which stored response. Owner: any core.
+    pub fn stored(&self) -> &StoredTable {
+        &self.stored
     }
 
     /// Slots of this board.

@@ -20,6 +20,7 @@ pub mod readiness;
 pub mod scheduler;
 pub mod session;
 pub mod settings;
+pub mod stored;
 
 pub use board::Board;
 pub use dispatcher::{Dispatcher, Grant, Map, NoEndpoint, Place, Wanted};

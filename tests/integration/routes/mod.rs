@@ -3,6 +3,7 @@
 mod audio;
 mod judge;
 mod messages;
+mod responses;
 
 use llmgw_test_kit::gateway::MODEL;
 use llmgw_test_kit::raw::Reply;
