@@ -18,12 +18,16 @@ import urllib.parse
 import openai
 
 # Differ from one answer to the next of one engine: names drawn at random, clocks, and llama.cpp's stop-watch.
-OBJECT_FIELDS = {"id", "created", "system_fingerprint", "timings", "_request_id"}
+OBJECT_FIELDS = {
+    "id", "created", "system_fingerprint", "timings", "_request_id", "created_at", "completed_at", "item_id",
+}
 
 # The same, in the raw bytes of a body or a stream.
 BYTE_PATTERNS = [
     (re.compile(rb'"id":\s?"[^"]*"'), b'"id":"*"'),
     (re.compile(rb'"created":\s?\d+'), b'"created":0'),
+    # What a slot has in its cache from before, and what is left to read then.
+    (re.compile(rb'"(cache_read_input_tokens|input_tokens)":\s?\d+'), b'"\\1":0'),
     (re.compile(rb'"timings":\s?\{[^{}]*\}'), b'"timings":{}'),
 ]
 
@@ -179,6 +183,29 @@ class Script:
         """Each server lists what it knows; both know the model."""
         return [{"id": m.id, "object": m.object} for m in self.client.models.list().data if m.id == self.model]
 
+    # Responses, messages, tokens.
+
+    def respond(self, **more):
+        asked = {"model": self.model, "input": QUESTION[0]["content"], "max_output_tokens": 12, "temperature": 0}
+        return self.client.responses.create(**asked, extra_body=self.extra, **more)
+
+    def responses(self):
+        return plain(self.respond())
+
+    def responses_streamed(self):
+        events = [plain(event) for event in self.respond(stream=True)]
+        assert events[-1]["type"] in ("response.completed", "response.incomplete"), "the stream has its end"
+        return events
+
+    def messages(self):
+        return self.raw("/v1/messages", "messages", {"messages": QUESTION})
+
+    def messages_streamed(self):
+        return self.raw("/v1/messages", "messages_streamed", {"messages": QUESTION, "stream": True})
+
+    def tokenize(self):
+        return self.raw("/tokenize", "tokenize", {"content": "the slow gateway", "prompt": "the slow gateway"})
+
     # Errors.
 
     def error_of_engine(self):
@@ -250,7 +277,7 @@ class Script:
             connection.close()
 
 
-NOT_CASES = ("chat", "complete", "stop_word", "raw", "post")
+NOT_CASES = ("chat", "complete", "respond", "stop_word", "raw", "post")
 CASES = [name for name in vars(Script) if not name.startswith("_") and name not in NOT_CASES]
 
 
