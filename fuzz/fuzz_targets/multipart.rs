@@ -1,5 +1,5 @@
-//! Multipart forms against a plain reading of them: the same model, the same parts around it, and a spliced form that is
-//! read again; a form cut short is never taken.
+//! Multipart forms against a plain reading of them: the same model, the same parts around it, and a spliced form that
+//! is read again; a form cut short is never taken.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -151,8 +151,8 @@ impl Finish {
         }
     }
 
-    /// What the engine reported, and how many of its values made no sense. Where a report is expected and there is none,
-    /// the answer is counted as one without usage.
+    /// What the engine reported, and how many of its values made no sense. Where a report is expected and there is
+    /// none, the answer is counted as one without usage.
     pub(crate) fn usage(&mut self, usage: Usage, absurd_count: u32) {
         if self.usage_report == UsageReport::Never {
             return;

@@ -64,7 +64,10 @@ fn a_follow_up_goes_to_the_engine_that_holds_the_response_whichever_core_takes_i
     }
     for (id, replica) in &held {
         let reply = raw::get(gateway.addr(), &format!("{RESPONSES}/{id}"));
-        assert_eq!((reply.json()["id"].as_str(), reply.header("x-llmgw-replica")), (Some(id.as_str()), Some(replica.as_str())));
+        assert_eq!(
+            (reply.json()["id"].as_str(), reply.header("x-llmgw-replica")),
+            (Some(id.as_str()), Some(replica.as_str()))
+        );
     }
     let busy = engines.iter().filter(|engine| !engine.calls().is_empty()).count();
     assert!(busy > 1, "all responses are at one engine: nothing was shown");
@@ -94,7 +97,11 @@ fn requests_about_responses_reach_the_engine_as_they_are_and_unknown_ones_none()
     let id = id_of(&pair.post(RESPONSES, &ask(None)));
     let cancel = Request::new("POST", &format!("{RESPONSES}/{id}/cancel")).header("Connection", "close");
     let reply = pair.send(cancel.header("Authorization", "Bearer mine").header("Content-Length", "0"));
-    assert_eq!((reply.status, reply.json()["error"]["param"].as_str()), (400, Some("response_id")), "the engine's own word");
+    assert_eq!(
+        (reply.status, reply.json()["error"]["param"].as_str()),
+        (400, Some("response_id")),
+        "the engine's own word"
+    );
     let call = pair.call_of(&reply);
     assert_eq!((call.target.clone(), call.header("authorization")), (format!("{RESPONSES}/{id}/cancel"), None));
 
@@ -120,7 +127,8 @@ fn a_response_is_gone_with_its_engine_and_nobody_else_is_asked_for_it() {
     let (gateway, mut engines) = fleet();
     let reply = raw::post(gateway.addr(), RESPONSES, &ask(None));
     let id = id_of(&reply);
-    let at: usize = reply.header("x-llmgw-replica").and_then(|name| name.strip_prefix("engine-")?.parse().ok()).unwrap();
+    let at: usize =
+        reply.header("x-llmgw-replica").and_then(|name| name.strip_prefix("engine-")?.parse().ok()).unwrap();
     engines.remove(at).stop();
     wait_for("the engine to be noticed", WITHIN, || {
         raw::get(gateway.admin_addr(), "/readyz").json()["endpoints_ready"] == json!(2)
