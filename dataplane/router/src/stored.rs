@@ -2,8 +2,8 @@
 //!
 //! One table for all cores, of single words that each core reads and writes without a lock or a read-modify-write. It
 //! is bounded and lossy: an entry that another takes the place of makes a follow-up go to any engine, which then says
-//! that it does not know the response. A slot is its endpoint's for life, so an entry never leads to a stranger while the
-//! endpoint lives; after that the response is gone too.
+//! that it does not know the response. A slot is its endpoint's for life, so an entry never leads to a stranger while
+//! the endpoint lives; after that the response is gone too.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
