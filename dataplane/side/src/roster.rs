@@ -108,8 +108,11 @@ impl Roster {
     }
 }
 
-/// Everything a probe is started with, to compare. Holds the engine's key: never shown.
+/// Everything a probe depends on, to compare. Holds the engine's key: never shown.
 fn asks(endpoint: &EndpointConfig, times: [Duration; 2]) -> String {
+    // How requests are shared out is nothing to a probe.
+    let (fabric, gpu_class) = (String::new(), String::new());
+    let asked = EndpointConfig { weight: 0, priority: 0, fabric, gpu_class, ..endpoint.clone() };
     let key = endpoint.api_key.as_ref().map(|key| key.expose());
-    format!("{endpoint:?} {key:?} {times:?}")
+    format!("{asked:?} {key:?} {times:?}")
 }

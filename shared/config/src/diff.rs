@@ -82,6 +82,7 @@ const ENDPOINT_KEYS: &[(&str, ShowEndpoint)] = &[
     ("batch_capacity", |e| format!("{:?}", e.batch_capacity)),
     ("scheduling", |e| format!("{:?}", e.scheduling)),
     ("kv_capacity_tokens", |e| format!("{:?}", e.kv_capacity_tokens)),
+    ("tls", |e| format!("{:?}", e.tls_ca)),
 ];
 
 /// What stands for keys that the tables do not name one by one.

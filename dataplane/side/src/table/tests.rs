@@ -157,7 +157,7 @@ fn profiles_keep_what_this_version_can_do() {
     let profile = |name: &str| table.profiles.iter().find(|profile| profile.name == name).expect(name);
     assert_eq!(profile("mine").scorers, [("inflight".to_owned(), 2.0)]);
     assert_eq!(profile("mine").picker, "max-score");
-    assert_eq!((profile("chat").scorers.len(), profile("chat").picker.as_str()), (0, "p2c"));
+    assert_eq!((profile("chat").scorers.len(), profile("chat").picker.as_str()), (3, "p2c"));
     assert!(table.profiles.iter().all(|profile| registry::picker(&profile.picker).is_some()));
     let used = &table.profiles[table.models[0].profile as usize];
     assert_eq!(used.name, config(TWO_MODELS).router.default_profile);
