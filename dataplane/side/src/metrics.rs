@@ -35,6 +35,38 @@ pub(crate) static ENDPOINT_DRAINING: MetricDesc = MetricDesc {
     kind: Kind::Gauge,
     labels: &[REPLICA],
 };
+/// Of an engine's own numbers those are shown that its newest answer held: a number that may be long gone looks like a
+/// true one.
+pub(crate) static ENDPOINT_RUNNING: MetricDesc = MetricDesc {
+    name: "llmgw_endpoint_running",
+    help: "Requests that an engine works on by its own metrics; absent while those are stale",
+    kind: Kind::Gauge,
+    labels: &[REPLICA],
+};
+pub(crate) static ENDPOINT_WAITING: MetricDesc = MetricDesc {
+    name: "llmgw_endpoint_waiting",
+    help: "Requests in an engine's own queue by its own metrics; absent while those are stale",
+    kind: Kind::Gauge,
+    labels: &[REPLICA],
+};
+pub(crate) static ENDPOINT_KV_USAGE: MetricDesc = MetricDesc {
+    name: "llmgw_endpoint_kv_usage_ratio",
+    help: "Fill of an engine's KV cache by its own metrics; absent while those are stale, or where it tells none",
+    kind: Kind::Gauge,
+    labels: &[REPLICA],
+};
+pub(crate) static ENDPOINT_METRICS_STALE: MetricDesc = MetricDesc {
+    name: "llmgw_endpoint_metrics_stale",
+    help: "Whether the newest attempt to read an engine's metrics failed (1) or not (0); absent where they are off",
+    kind: Kind::Gauge,
+    labels: &[REPLICA],
+};
+pub(crate) static ENDPOINT_BATCH_CAPACITY: MetricDesc = MetricDesc {
+    name: "llmgw_endpoint_batch_capacity",
+    help: "Requests that an engine runs at once, configured or learned; absent while that is not known",
+    kind: Kind::Gauge,
+    labels: &[REPLICA],
+};
 pub(crate) static REPLICAS: MetricDesc = MetricDesc {
     name: "llmgw_replicas",
     help: "Endpoints that serve a model, by state",
@@ -87,6 +119,11 @@ pub static METRICS: &[&MetricDesc] = &[
     &BREAKER_STATE,
     &ENDPOINT_COOLING,
     &ENDPOINT_DRAINING,
+    &ENDPOINT_RUNNING,
+    &ENDPOINT_WAITING,
+    &ENDPOINT_KV_USAGE,
+    &ENDPOINT_METRICS_STALE,
+    &ENDPOINT_BATCH_CAPACITY,
     &REPLICAS,
     &GENERATION,
     &GENERATION_OLDEST,

@@ -1,13 +1,13 @@
 //! May an engine get requests? One task an endpoint asks it again and again and says so when the answer changes.
 //!
-//! Started by `run`; writes the load board's ready cells and the gateway's readiness. The loop also is the place
-//! from which an engine's metrics are read. `judge` decides, `client` asks, `models` reads the engine's list.
+//! Started by `run`; writes the load board's ready cells and the gateway's readiness. `judge` decides, `client` asks,
+//! `models` reads the engine's list.
 //!
 //! An endpoint is ready when its health path answers 2xx and, at every turn to ready, its `/v1/models` lists what
 //! it is configured to serve: an engine that is up and still loading gets nothing. Where an engine has no such
 //! list, keeps it from us or answers with something else, that is said once and its health alone counts.
 
-mod client;
+pub(crate) mod client;
 mod door;
 mod judge;
 mod models;
@@ -25,7 +25,8 @@ use llmgw_types::snapshot::EngineAddr;
 use tokio::sync::{Semaphore, watch};
 
 use self::client::{Answer, Client, Fault};
-use self::judge::{Cause, Change, Judge, Verdict};
+pub(crate) use self::judge::Verdict;
+use self::judge::{Cause, Change, Judge};
 use self::models::Listing;
 use crate::resolve::jittered;
 use crate::table::Addrs;
@@ -75,6 +76,11 @@ impl Census {
             counts.ready = if is_ready { counts.ready + 1 } else { counts.ready.saturating_sub(1) };
             self.readiness.set_endpoints(counts.ready, counts.known);
         }
+    }
+
+    /// Where it counts.
+    pub(crate) fn board(&self) -> Arc<Board> {
+        self.board.clone()
     }
 
     /// One endpoint more.

@@ -1,4 +1,4 @@
-//! Who is asked and looked up: one probing task an endpoint, one task a host name, started and stopped as the
+//! Who is asked and looked up: one task an endpoint, that probes and scrapes it, one task a host name, started and stopped as the
 //! configuration says.
 //!
 //! Told by `reload` after every publication. A task is stopped by dropping it, so that one that was stopped writes no
@@ -16,12 +16,14 @@ use tokio::task::{AbortHandle, JoinError, JoinSet};
 
 use crate::probe::{Census, PROBES_MAX, Prober, Shared};
 use crate::resolve;
+use crate::scrape::{self, SCRAPES_MAX, Scraper};
 use crate::table::Addrs;
 
 pub(crate) struct Roster {
     census: Arc<Census>,
     addrs: Arc<watch::Sender<Addrs>>,
     permits: Arc<Semaphore>,
+    scrape_permits: Arc<Semaphore>,
     probes: HashMap<String, Probe>,
     hosts: HashMap<String, AbortHandle>,
     tasks: JoinSet<()>,
@@ -37,8 +39,15 @@ struct Probe {
 impl Roster {
     /// Nobody is asked yet.
     pub(crate) fn new(census: Arc<Census>, addrs: Arc<watch::Sender<Addrs>>) -> Self {
-        let permits = Arc::new(Semaphore::new(PROBES_MAX));
-        Self { census, addrs, permits, probes: HashMap::new(), hosts: HashMap::new(), tasks: JoinSet::new() }
+        Self {
+            census,
+            addrs,
+            permits: Arc::new(Semaphore::new(PROBES_MAX)),
+            scrape_permits: Arc::new(Semaphore::new(SCRAPES_MAX)),
+            probes: HashMap::new(),
+            hosts: HashMap::new(),
+            tasks: JoinSet::new(),
+        }
     }
 
     /// Starts what this configuration needs and stops what it does not. A probe goes on where nothing that it asks for
@@ -60,6 +69,13 @@ impl Roster {
             interval: config.router.scrape_interval,
             connect_time: config.router.timeouts.connect,
         };
+        let scraping = scrape::Shared {
+            board: self.census.board(),
+            addrs: self.addrs.subscribe(),
+            permits: self.scrape_permits.clone(),
+            interval: config.router.scrape_interval,
+            connect_time: config.router.timeouts.connect,
+        };
         for endpoint in &config.endpoints {
             let Some(&slot) = slots.get(&endpoint.name) else { continue };
             let asks = asks(endpoint, [shared.interval, shared.connect_time]);
@@ -69,7 +85,17 @@ impl Roster {
                 Some(probe) => probe.task.abort(),
                 None => self.census.enlist(),
             }
-            let task = self.tasks.spawn(Prober::new(endpoint.clone(), slot, shared.clone()).run());
+            let prober = Prober::new(endpoint.clone(), slot, shared.clone());
+            let scraper = Scraper::new(endpoint.clone(), slot, scraping.clone());
+            let task = self.tasks.spawn(async move {
+                match scraper {
+                    // Neither waits for the other.
+                    Some(scraper) => {
+                        tokio::join!(prober.run(), scraper.run());
+                    }
+                    None => prober.run().await,
+                }
+            });
             self.probes.insert(endpoint.name.clone(), Probe { slot, asks, task });
         }
     }

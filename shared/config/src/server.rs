@@ -182,6 +182,8 @@ section! {
         block_count: Option<String>,
         /// Tokens that fit into the KV cache.
         kv_capacity_tokens: Option<String>,
+        /// Requests that ended, a counter.
+        requests_completed: Option<String>,
     }
 }
 

@@ -1,8 +1,9 @@
 //! The page's text, from cells and a table of the test's own.
 
-use llmgw_kit::clock::Wall;
+use llmgw_kit::clock::{Mono, Wall};
 use llmgw_obs::rows::RowIdx;
 use llmgw_router::board::Board;
+use llmgw_router::endpoint::{MetricsState, Sample};
 use llmgw_router::metrics::{CoreCells, STATUSES, status_row};
 use llmgw_router::readiness::Readiness;
 use llmgw_types::{BoardSlot, CoreId};
@@ -152,14 +153,54 @@ llmgw_usage_absent_total{kind=\"missing\"} 0";
 }
 
 #[test]
+fn an_engines_own_numbers_are_shown_while_they_are_fresh() {
+    let mut world = World::new();
+    world.publish(FIRST);
+    let cells = world.board.endpoint(world.slot("a"));
+    let shown = || -> Vec<String> {
+        let mut lines = world.samples();
+        let ours = ["_running", "_waiting", "_kv_usage_ratio", "_metrics_stale", "_batch_capacity"];
+        lines.retain(|line| ours.iter().any(|name| line.contains(name)));
+        lines
+    };
+    assert_eq!(shown(), Vec::<String>::new(), "nothing was read, or metrics are off");
+    let mut sample = Sample { running: 3, waiting: 2, kv_usage_ratio: Some(0.12), drain_rate: None, at: Mono(1) };
+    cells.set_sample(&sample);
+    cells.set_metrics(MetricsState::Fresh);
+    cells.set_batch_capacity(8);
+    let all = [
+        "llmgw_endpoint_batch_capacity{replica=\"a\"} 8",
+        "llmgw_endpoint_kv_usage_ratio{replica=\"a\"} 0.12",
+        "llmgw_endpoint_metrics_stale{replica=\"a\"} 0",
+        "llmgw_endpoint_running{replica=\"a\"} 3",
+        "llmgw_endpoint_waiting{replica=\"a\"} 2",
+    ];
+    assert_eq!(shown(), all);
+    cells.set_metrics(MetricsState::Stale);
+    assert_eq!(shown(), [all[0], "llmgw_endpoint_metrics_stale{replica=\"a\"} 1"]);
+    sample.kv_usage_ratio = None;
+    cells.set_sample(&sample);
+    cells.set_metrics(MetricsState::Fresh);
+    assert_eq!(shown(), [all[0], all[2], all[3], all[4]], "no KV usage is not a usage of 0");
+}
+
+/// Trial M2.
+#[test]
 fn what_left_the_table_is_not_shown_any_more() {
     let mut world = World::new();
     world.publish(FIRST);
+    for endpoint in ["a", "b"] {
+        let cells = world.board.endpoint(world.slot(endpoint));
+        cells.set_sample(&Sample { running: 3, waiting: 2, kv_usage_ratio: Some(0.5), drain_rate: None, at: Mono(1) });
+        cells.set_metrics(MetricsState::Fresh);
+        cells.set_batch_capacity(8);
+    }
     let rows = world.view.borrow().rows.clone();
     rows.iter().for_each(|(row, _)| world.cells[0].pools.at(*row).requests[0].increment());
     assert!(world.page().contains("replica=\"b\"") && world.page().contains("model=\"small\""));
     world.publish(LATER);
     let page = world.page();
+    assert!(page.contains("llmgw_endpoint_running{replica=\"a\"} 3\n"), "{page}");
     assert!(!page.contains("replica=\"b\"") && !page.contains("small") && !page.contains("none/unknown"), "{page}");
     assert!(page.contains("llmgw_requests_total{model=\"big\",pool=\"ib0/h100\",status=\"200\"} 1\n"), "{page}");
 }

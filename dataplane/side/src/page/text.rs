@@ -15,7 +15,7 @@ use llmgw_obs::metric::{Counter, Gauge, Histogram};
 use llmgw_obs::registry::{DURATION, FIRST_TOKEN, MetricDesc, OVERHEAD};
 use llmgw_obs::rows::RowIdx;
 use llmgw_router::board::Board;
-use llmgw_router::endpoint::BreakerState;
+use llmgw_router::endpoint::{BreakerState, EndpointCells, MetricsState};
 use llmgw_router::metrics::{self as core, CoreCells, PoolCells, STATUSES};
 use llmgw_router::readiness::Readiness;
 use tokio::sync::{mpsc, watch};
@@ -137,6 +137,7 @@ fn endpoints(page: &mut Page, board: &Board, view: &View) {
         page.family(&own::ENDPOINT_READY).gauge(&[replica], i64::from(board.is_ready(*slot)));
         let is_draining = board.endpoint(*slot).is_draining();
         page.family(&own::ENDPOINT_DRAINING).gauge(&[replica], i64::from(is_draining));
+        own_words(page, replica, cells);
     }
     for (model, slots) in &view.models {
         let ready = slots.iter().filter(|slot| board.is_ready(**slot)).count();
@@ -144,6 +145,26 @@ fn endpoints(page: &mut Page, board: &Board, view: &View) {
         page.family(&own::REPLICAS)
             .gauge(&[model, "ready"], number(ready))
             .gauge(&[model, "not_ready"], number(slots.len() - ready));
+    }
+}
+
+/// What an engine says of itself.
+fn own_words(page: &mut Page, replica: &str, cells: &EndpointCells) {
+    let state = cells.metrics();
+    if let Some(sample) = cells.sample().filter(|_| state == MetricsState::Fresh) {
+        page.family(&own::ENDPOINT_RUNNING).gauge(&[replica], sample.running.into());
+        page.family(&own::ENDPOINT_WAITING).gauge(&[replica], sample.waiting.into());
+        if let Some(ratio) = sample.kv_usage_ratio {
+            // The board holds millionths: more digits would be those of the conversion.
+            page.family(&own::ENDPOINT_KV_USAGE).ratio(&[replica], (f64::from(ratio) * 1e6).round() / 1e6);
+        }
+    }
+    if state != MetricsState::Unread {
+        let is_stale = state == MetricsState::Stale;
+        page.family(&own::ENDPOINT_METRICS_STALE).gauge(&[replica], i64::from(is_stale));
+    }
+    if let Some(capacity) = cells.batch_capacity() {
+        page.family(&own::ENDPOINT_BATCH_CAPACITY).gauge(&[replica], capacity.into());
     }
 }
 

@@ -29,14 +29,14 @@ const AGENT: &str = concat!("llmgw/", env!("CARGO_PKG_VERSION"));
 
 /// An answer that was read whole.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(crate) struct Answer {
     pub status: u16,
     pub body: Bytes,
 }
 
 /// Why there is none.
 #[derive(Debug)]
-pub(super) enum Fault {
+pub(crate) enum Fault {
     /// No connection, or it broke.
     Broken(String),
     /// The engine shows no certificate that we trust, or speaks no TLS.
@@ -74,7 +74,7 @@ struct Kept {
     used_at: Mono,
 }
 
-pub(super) struct Client {
+pub(crate) struct Client {
     host: String,
     authorization: Option<HeaderValue>,
     connect_time: Duration,
@@ -85,7 +85,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    pub(super) fn new(endpoint: &EndpointConfig, connect_time: Duration) -> Self {
+    pub(crate) fn new(endpoint: &EndpointConfig, connect_time: Duration) -> Self {
         let authorization =
             authorization(endpoint).and_then(|text| HeaderValue::from_str(&text).ok()).map(|mut value| {
                 value.set_sensitive(true);
@@ -98,7 +98,7 @@ impl Client {
     }
 
     /// Asks. A connection that was kept and turns out to be closed is replaced once, silently.
-    pub(super) async fn get(&mut self, addr: EngineAddr, path: &str, bytes_max: usize) -> Result<Answer, Fault> {
+    pub(crate) async fn get(&mut self, addr: EngineAddr, path: &str, bytes_max: usize) -> Result<Answer, Fault> {
         if let Some(kept) = self.kept.take_if(|kept| kept.addr == addr && kept.sender.is_ready()) {
             // Engines close what was idle for long; one that is about to be closed is not used.
             if Mono::now().since(kept.used_at) < self.idle_limit {

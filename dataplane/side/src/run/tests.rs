@@ -22,16 +22,16 @@ pub(crate) fn log() -> &'static Log {
     LOG.get_or_init(|| llmgw_obs::log::init(Format::Json, "warn").expect("the first in this process"))
 }
 
-struct World {
-    side: Side,
-    board: Arc<Board>,
+pub(crate) struct World {
+    pub side: Side,
+    pub board: Arc<Board>,
     feed: Arc<Latest<Feed>>,
     ring: Arc<AccessRing>,
     inbox: Option<Inbox<CoreMessage>>,
 }
 
 /// Endpoints as lines of the file; probes come often.
-fn world(endpoints: &[String]) -> World {
+pub(crate) fn world(endpoints: &[String]) -> World {
     let text = format!("router: {{ scrape_interval: 20ms }}\nendpoints:\n{}", endpoints.concat());
     let config = llmgw_config::from_text("server.yaml", &text, [("ENGINE_KEY".to_owned(), "k-1".to_owned())]);
     let mesh = Mesh::new(1, 1, 16).expect("descriptors");
@@ -52,11 +52,11 @@ fn world(endpoints: &[String]) -> World {
     World { side: side.expect("started"), board, feed, ring, inbox: Some(mesh.inbox(CoreId(0))) }
 }
 
-fn endpoint(name: &str, engine: &TinyEngine, more: &str) -> String {
+pub(crate) fn endpoint(name: &str, engine: &TinyEngine, more: &str) -> String {
     format!("  - {{ name: {name}, url: '{}', model: m{more} }}\n", engine.url())
 }
 
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Mono::now();
     while !is_so() {
         assert!(Mono::now().since(start) < Duration::from_secs(20), "waited in vain until {what}");
@@ -65,11 +65,11 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 impl World {
-    fn is_ready(&self) -> bool {
+    pub(crate) fn is_ready(&self) -> bool {
         self.board.is_ready(BoardSlot(0))
     }
 
-    fn ask(&self, path: &str) -> (u16, String) {
+    pub(crate) fn ask(&self, path: &str) -> (u16, String) {
         raw(self.side.handle().admin_addr(), &format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"))
     }
 }
@@ -146,7 +146,8 @@ fn an_engine_that_says_503_or_goes_away_is_withdrawn_and_taken_back() {
 #[test]
 fn probes_keep_one_connection_and_show_the_engines_key() {
     let engine = TinyEngine::start(serving(&["m"]));
-    let world = world(&[endpoint("e", &engine, ", api_key_env: ENGINE_KEY, health_path: '/v1/models'")]);
+    let world =
+        world(&[endpoint("e", &engine, ", api_key_env: ENGINE_KEY, health_path: '/v1/models', metrics_path: off")]);
     until("it was asked ten times", || engine.asked("/v1/models") >= 10);
     assert!(world.is_ready());
     assert_eq!(engine.connections(), 1);

@@ -69,6 +69,14 @@ fn check_one(
     let keys = secret::Keys { name: &source, variable: &endpoint.api_key_env, file: &endpoint.api_key_file };
     let api_key = secret::check(&keys, environment, reader);
     let url = check_url(&path, &endpoint.url, reader);
+    let zeros = [
+        ("batch_capacity", endpoint.batch_capacity.value == Some(0), &endpoint.batch_capacity.place),
+        ("kv_capacity_tokens", endpoint.kv_capacity_tokens.value == Some(0), &endpoint.kv_capacity_tokens.place),
+    ];
+    for (key, _, place) in zeros.into_iter().filter(|(_, is_zero, _)| *is_zero) {
+        let message = format!("{path}.{key}: 0 is no capacity; write 1 or more, or leave it out: the engine tells");
+        reader.problem(place, message);
+    }
     for (key, text) in [("fabric", &endpoint.fabric), ("gpu_class", &endpoint.gpu_class)] {
         check_name(text, &format!("{path}.{key}"), reader);
     }
@@ -222,6 +230,7 @@ fn check_metrics(path: &str, names: &MetricNames, reader: &mut Reader) -> Vec<(&
         ("block_size", &names.block_size),
         ("block_count", &names.block_count),
         ("kv_capacity_tokens", &names.kv_capacity_tokens),
+        ("requests_completed", &names.requests_completed),
     ];
     let mut overrides = Vec::new();
     for (key, field) in fields {

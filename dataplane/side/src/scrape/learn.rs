@@ -1,0 +1,180 @@
+//! From an engine's numbers to a sample: how fast it completes, how much it runs at once. No I/O and no clock.
+
+use std::time::Duration;
+
+use llmgw_engines::contract::EngineStats;
+use llmgw_kit::clock::Mono;
+use llmgw_router::endpoint::Sample;
+
+/// Over about this long the rate of completions is averaged: a scrape interval sees few of them.
+const RATE_TIME: Duration = Duration::from_secs(10);
+
+/// What is made of one page.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Lesson {
+    pub sample: Sample,
+    /// Requests the engine runs at once; 0 while that is not known.
+    pub batch_capacity: u32,
+    pub kv_capacity_tokens: Option<u64>,
+}
+
+/// What is known of one engine from page to page.
+///
+/// Its batch capacity, where it is not configured, is the most requests it was ever seen to run. It also rises by one a
+/// page while nobody waits there and we hold as many as it is known to take: else a gateway that never sends more than
+/// the capacity would never see more. An engine that was started again is learned again.
+#[derive(Debug, Default)]
+pub(crate) struct Learner {
+    configured_batch: Option<u32>,
+    configured_tokens: Option<u64>,
+    learned_batch: u32,
+    last: Option<Counters>,
+    drain_rate: Option<f64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Counters {
+    at: Mono,
+    completed: Option<u64>,
+    generated: Option<u64>,
+}
+
+impl Learner {
+    /// What the configuration says goes before what is learned.
+    pub(crate) fn new(batch_capacity: Option<u32>, kv_capacity_tokens: Option<u64>) -> Self {
+        Self { configured_batch: batch_capacity, configured_tokens: kv_capacity_tokens, ..Self::default() }
+    }
+
+    /// Takes a page's numbers, read at `at` while `own` of the engine's requests were ours.
+    pub(crate) fn take(&mut self, stats: &EngineStats, own: u32, at: Mono) -> Lesson {
+        let now = Counters { at, completed: stats.requests_completed, generated: stats.generation_tokens };
+        let last = self.last.replace(now);
+        if last.is_some_and(|last| is_reset(last.completed, now.completed) || is_reset(last.generated, now.generated)) {
+            self.learned_batch = 0;
+            self.drain_rate = None;
+        } else if let Some(last) = last {
+            self.drain_rate = averaged(self.drain_rate, &last, &now);
+        }
+        let count = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+        let (running, waiting) = (count(stats.running), count(stats.waiting));
+        self.learned_batch = self.learned_batch.max(running);
+        if waiting == 0 && own > 0 && own >= self.learned_batch {
+            self.learned_batch = self.learned_batch.saturating_add(1);
+        }
+        Lesson {
+            sample: Sample {
+                running,
+                waiting,
+                kv_usage_ratio: stats.kv_usage.map(|share| share as f32),
+                drain_rate: self.drain_rate.map(|rate| rate as f32),
+                at,
+            },
+            batch_capacity: self.configured_batch.unwrap_or(self.learned_batch),
+            kv_capacity_tokens: self.configured_tokens.or(stats.kv_capacity_tokens),
+        }
+    }
+}
+
+/// A counter fell: the engine was started again.
+fn is_reset(last: Option<u64>, now: Option<u64>) -> bool {
+    last.zip(now).is_some_and(|(last, now)| now < last)
+}
+
+/// Completions a second, the newest interval weighing by its length; none of an engine that counts no completions.
+fn averaged(rate: Option<f64>, last: &Counters, now: &Counters) -> Option<f64> {
+    let completed = now.completed?.checked_sub(last.completed?)? as f64;
+    let seconds = now.at.since(last.at).as_secs_f64();
+    if seconds <= 0.0 {
+        return rate;
+    }
+    let newest = completed / seconds;
+    let weight = 1.0 - (-seconds / RATE_TIME.as_secs_f64()).exp();
+    Some(rate.map_or(newest, |rate| rate + weight * (newest - rate)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Mono {
+        Mono(seconds * 1_000_000_000)
+    }
+
+    fn busy(running: u64, waiting: u64) -> EngineStats {
+        EngineStats { running, waiting, ..EngineStats::default() }
+    }
+
+    fn completed(count: u64) -> EngineStats {
+        EngineStats { requests_completed: Some(count), ..EngineStats::default() }
+    }
+
+    #[test]
+    fn the_most_that_was_ever_running_is_the_capacity() {
+        let mut learner = Learner::default();
+        let capacities: Vec<u32> = [(3, 0), (8, 5), (8, 9), (2, 0), (0, 0)]
+            .into_iter()
+            .map(|(running, waiting)| learner.take(&busy(running, waiting), 0, at(1)).batch_capacity)
+            .collect();
+        assert_eq!(capacities, [3, 8, 8, 8, 8]);
+    }
+
+    #[test]
+    fn it_rises_by_one_a_page_while_nobody_waits_and_we_hold_as_many() {
+        let mut learner = Learner::default();
+        let mut capacity = |running, waiting, own| learner.take(&busy(running, waiting), own, at(1)).batch_capacity;
+        assert_eq!(capacity(0, 0, 0), 0, "at rest there is nothing to learn");
+        assert_eq!(capacity(4, 0, 3), 4, "others fill it too");
+        assert_eq!(capacity(4, 1, 9), 4, "somebody waits: it is full");
+        assert_eq!((capacity(4, 0, 4), capacity(4, 0, 4)), (5, 5), "we hold less than it takes");
+        assert_eq!((capacity(5, 0, 9), capacity(5, 0, 9)), (6, 7));
+    }
+
+    #[test]
+    fn what_is_configured_goes_before_what_is_learned() {
+        let mut learner = Learner::new(Some(16), Some(1000));
+        let stats = EngineStats { kv_capacity_tokens: Some(5), ..busy(40, 0) };
+        let lesson = learner.take(&stats, 50, at(1));
+        assert_eq!((lesson.batch_capacity, lesson.kv_capacity_tokens), (16, Some(1000)));
+        assert_eq!(Learner::default().take(&stats, 0, at(1)).kv_capacity_tokens, Some(5));
+    }
+
+    #[test]
+    fn completions_a_second_follow_the_engine_within_some_seconds() {
+        let mut learner = Learner::default();
+        assert_eq!(learner.take(&completed(100), 0, at(10)).sample.drain_rate, None, "one reading is no rate");
+        assert_eq!(learner.take(&completed(120), 0, at(20)).sample.drain_rate, Some(2.0));
+        let mut count = 120;
+        let mut rate = 0.0;
+        for second in 21..61 {
+            count += 6;
+            let next = learner.take(&completed(count), 0, at(second)).sample.drain_rate.expect("known by now");
+            assert!(next > rate && next < 6.0, "{rate} then {next}");
+            rate = next;
+        }
+        assert!(rate > 5.9, "{rate}");
+        assert!(learner.take(&completed(count), 0, at(60)).sample.drain_rate.is_some(), "no time passed: no division");
+    }
+
+    #[test]
+    fn an_engine_that_was_started_again_is_learned_again() {
+        for earlier in [completed(50), EngineStats { generation_tokens: Some(9), ..EngineStats::default() }] {
+            let mut learner = Learner::default();
+            learner.take(&EngineStats { running: 30, ..earlier }, 0, at(1));
+            learner.take(&EngineStats { running: 30, ..earlier }, 0, at(2));
+            let anew = EngineStats {
+                running: 1,
+                requests_completed: earlier.requests_completed.map(|_| 1),
+                generation_tokens: earlier.generation_tokens.map(|_| 1),
+                ..EngineStats::default()
+            };
+            let lesson = learner.take(&anew, 0, at(3));
+            assert_eq!((lesson.batch_capacity, lesson.sample.drain_rate), (1, None));
+        }
+    }
+
+    #[test]
+    fn an_engine_that_counts_no_completions_has_no_rate() {
+        let mut learner = Learner::default();
+        (1..5).for_each(|second| assert_eq!(learner.take(&busy(1, 0), 0, at(second)).sample.drain_rate, None));
+    }
+}

@@ -1,0 +1,190 @@
+//! One endpoint's loop: ask for its page, at the scrape interval give or take a tenth, over one kept connection, and
+//! write what it says onto the load board.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use llmgw_config::{EndpointConfig, MetricsPath};
+use llmgw_engines::contract;
+use llmgw_engines::kind::engine;
+use llmgw_engines::names::Names;
+use llmgw_kit::chance::Chance;
+use llmgw_kit::clock::Mono;
+use llmgw_router::board::Board;
+use llmgw_router::endpoint::MetricsState;
+use llmgw_types::BoardSlot;
+use tokio::sync::{Semaphore, watch};
+
+use super::learn::Learner;
+use super::watch::{Outcome, Saying, Watch};
+use crate::probe::Verdict;
+use crate::probe::client::{Answer, Client, Fault};
+use crate::resolve::jittered;
+use crate::table::Addrs;
+
+/// Scrapes that may be under way at once, over all endpoints.
+pub(crate) const SCRAPES_MAX: usize = 128;
+/// A longer page is not read.
+const PAGE_BYTES_MAX: usize = 4 << 20;
+
+/// What a scraper needs beside its endpoint.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    pub board: Arc<Board>,
+    pub addrs: watch::Receiver<Addrs>,
+    pub permits: Arc<Semaphore>,
+    /// Between two scrapes of an endpoint.
+    pub interval: Duration,
+    /// For connecting; an answer has a limit of its own.
+    pub connect_time: Duration,
+}
+
+/// One endpoint's loop. The only writer of its sample, its capacities and the state of its metrics.
+pub(crate) struct Scraper {
+    endpoint: EndpointConfig,
+    slot: BoardSlot,
+    shared: Shared,
+    client: Client,
+    path: String,
+    names: Names,
+    learner: Learner,
+    watch: Watch,
+    chance: Chance,
+}
+
+impl Scraper {
+    /// What is configured goes onto the board at once. `None` for an endpoint whose metrics are off.
+    pub(crate) fn new(endpoint: EndpointConfig, slot: BoardSlot, shared: Shared) -> Option<Self> {
+        let cells = shared.board.endpoint(slot);
+        cells.set_batch_capacity(endpoint.batch_capacity.unwrap_or(0));
+        cells.set_kv_capacity_tokens(endpoint.kv_capacity_tokens.unwrap_or(0));
+        let path = match &endpoint.metrics_path {
+            MetricsPath::Off => {
+                cells.set_metrics(MetricsState::Unread);
+                return None;
+            }
+            MetricsPath::Path(path) => path.clone(),
+            MetricsPath::Default => engine(endpoint.engine).metrics_path.to_owned(),
+        };
+        let mut names = Names::of(endpoint.engine);
+        for (field, name) in &endpoint.metrics {
+            if let Err(error) = names.replace(field, name) {
+                tracing::warn!(replica = endpoint.name, %error, "metric name not used");
+            }
+        }
+        Some(Self {
+            slot,
+            client: Client::new(&endpoint, shared.connect_time),
+            path,
+            names,
+            learner: Learner::new(endpoint.batch_capacity, endpoint.kv_capacity_tokens),
+            watch: Watch::default(),
+            chance: Chance::from_system(),
+            endpoint,
+            shared,
+        })
+    }
+
+    /// Scrapes until the runtime ends.
+    pub(crate) async fn run(mut self) {
+        let url = self.endpoint.url.clone();
+        let _ = self.shared.addrs.wait_for(|addrs| addrs.was_tried(&url)).await;
+        self.turn().await;
+        // Endpoints that were started together are spread over the interval.
+        tokio::time::sleep(self.shared.interval.mul_f64(self.chance.unit())).await;
+        loop {
+            let next = tokio::time::Instant::now() + jittered(self.shared.interval, &mut self.chance);
+            self.turn().await;
+            tokio::time::sleep_until(next).await;
+        }
+    }
+
+    async fn turn(&mut self) {
+        let outcome = self.scrape().await;
+        let is_ready = self.shared.board.is_ready(self.slot);
+        let replica = self.endpoint.name.as_str();
+        let url = &self.endpoint.url;
+        match self.watch.hear(outcome, is_ready) {
+            Some(Saying::Broken(reason)) => {
+                tracing::warn!(replica, %url, reason, "metric contract broken");
+            }
+            Some(Saying::Unanswered(reason)) => tracing::warn!(replica, %url, reason, "metrics not answered"),
+            Some(Saying::Healed) => tracing::info!(replica, %url, "metric contract kept again"),
+            None => {}
+        }
+    }
+
+    /// Asks once and writes the board.
+    async fn scrape(&mut self) -> Outcome {
+        let own_before = self.own_requests();
+        let outcome = match self.page().await {
+            Ok(page) => {
+                let own = own_before.max(self.own_requests());
+                match contract::read(&page, &self.names) {
+                    Ok(stats) => {
+                        self.take(&stats, own);
+                        return Outcome::Kept;
+                    }
+                    Err(violation) => {
+                        if let Some(stats) = &violation.rest {
+                            self.take(stats, own);
+                            return Outcome::Broken(violation);
+                        }
+                        Outcome::Broken(violation)
+                    }
+                }
+            }
+            Err(outcome) => outcome,
+        };
+        self.shared.board.endpoint(self.slot).set_metrics(MetricsState::Stale);
+        outcome
+    }
+
+    fn take(&mut self, stats: &contract::EngineStats, own: u32) {
+        let lesson = self.learner.take(stats, own, Mono::now());
+        let cells = self.shared.board.endpoint(self.slot);
+        cells.set_batch_capacity(lesson.batch_capacity);
+        cells.set_kv_capacity_tokens(lesson.kv_capacity_tokens.unwrap_or(0));
+        cells.set_sample(&lesson.sample);
+        cells.set_metrics(MetricsState::Fresh);
+    }
+
+    /// Our own requests there. Those that end while the engine is asked may still be in its answer, so the greater
+    /// number of before and after counts.
+    fn own_requests(&self) -> u32 {
+        u32::try_from(self.shared.board.in_flight(self.slot).max(0)).unwrap_or(u32::MAX)
+    }
+
+    async fn page(&mut self) -> Result<hyper::body::Bytes, Outcome> {
+        let Ok(_permit) = self.shared.permits.clone().acquire_owned().await else {
+            return Err(Outcome::Unanswered(String::new()));
+        };
+        let Some(addr) = self.shared.addrs.borrow().of(&self.endpoint.url) else {
+            return Err(Outcome::Unanswered(format!("host name {:?} does not resolve", self.endpoint.url.host)));
+        };
+        match self.client.get(addr, &self.path, PAGE_BYTES_MAX).await {
+            Ok(Answer { status: 200..=299, body }) => Ok(body),
+            Ok(Answer { status, .. }) => Err(Outcome::NoPage { status, reason: self.no_page(status) }),
+            Err(Fault::TooLarge(status)) => {
+                let reason = format!("{} is longer than {PAGE_BYTES_MAX} bytes", self.path);
+                Err(Outcome::NoPage { status, reason })
+            }
+            Err(fault) => match fault.into() {
+                Verdict::NotReady { reason, .. } => Err(Outcome::Unanswered(reason)),
+                Verdict::Ready => Err(Outcome::Unanswered(String::new())),
+            },
+        }
+    }
+
+    /// Why there is no page, and what would help.
+    fn no_page(&self, status: u16) -> String {
+        let path = &self.path;
+        let kind = self.endpoint.engine;
+        let off = "set metrics_path: off if it publishes none";
+        match (status, engine(kind).metrics_flag) {
+            (401 | 403, _) => format!("{path} answered {status}: the engine wants another key"),
+            (_, Some(flag)) => format!("{path} answered {status}; start {kind} with {flag}, or {off}"),
+            (_, None) => format!("{path} answered {status}; set metrics_path if it is another, or {off}"),
+        }
+    }
+}
