@@ -167,7 +167,7 @@ fn long(bench: &Bench) -> Verdict {
     let case = bench.case(move |x| {
         x.send(STREAM_HEAD)?;
         for event in 0..5 {
-            x.chunk(format!("data: {{\"event\":{event}}}\n\n"))?;
+            x.chunk(format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{event}\"}}}}]}}\n\n"))?;
             std::thread::sleep(step);
         }
         x.chunk("data: [DONE]\n\n")?;
