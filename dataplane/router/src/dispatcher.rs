@@ -5,7 +5,6 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use llmgw_kit::clock::Mono;
 use llmgw_types::snapshot::{ArchivedModelRoute, ArchivedRouteTable};
@@ -159,28 +158,12 @@ impl Dispatcher {
     ) -> Result<Grant, NoEndpoint> {
         let profile = wanted.profile.unwrap_or_else(|| route.profile.to_native());
         let profile = map.profiles.get(profile as usize).ok_or(NoEndpoint)?;
-        let placement = &route.placement;
-        let pools = || {
-            route.pools.iter().filter_map(|row| {
-                let row = row.to_native();
-                Some((row, map.table.pools.get(row as usize)?))
-            })
-        };
-        let highest = pools().next().map_or(1, |(_, pool)| pool.priority.to_native().max(1));
-        for (row, pool) in pools() {
-            let ctx = Context {
-                board: &self.share.board,
-                core: self.share.core,
-                now: wanted.now,
-                stale_after: Duration::from_millis(map.table.stale_after_ms.to_native().into()),
-                target_waiting: placement.target_waiting.to_native(),
-                kv_ceiling: placement.kv_ceiling.to_native(),
-                pool_priority: pool.priority.to_native() as f32 / highest as f32,
-                excluded: wanted.excluded,
-                pinned: wanted.pinned,
-                session: None,
-            };
-            let session = match (wanted.session, placement.session.as_ref(), map.rings.get(row as usize)) {
+        let rows = route.pools.iter().map(|row| row.to_native());
+        let pools = rows.filter_map(|row| Some((row, map.table.pools.get(row as usize)?)));
+        for (row, pool) in pools {
+            let ctx = Context::of(&self.share.board, self.share.core, wanted.now, map.table, route, pool);
+            let ctx = Context { excluded: wanted.excluded, pinned: wanted.pinned, ..ctx };
+            let session = match (wanted.session, route.placement.session.as_ref(), map.rings.get(row as usize)) {
                 (Some(key), Some(spec), Some(ring)) => {
                     Some(Session { key, ring, load_factor: spec.load_factor.to_native() })
                 }

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use llmgw_kit::chance::Chance;
 use llmgw_kit::clock::Mono;
+use llmgw_types::snapshot::{ArchivedModelRoute, ArchivedPool, ArchivedRouteTable};
 use llmgw_types::{BoardSlot, CoreId, EndpointIdx};
 
 use crate::board::Board;
@@ -61,7 +62,32 @@ pub struct Context<'a> {
     pub session: Option<BoardSlot>,
 }
 
-impl Context<'_> {
+impl<'a> Context<'a> {
+    /// What a request to a model's pool is judged by on `core`, before anything is known of the request itself.
+    pub fn of(
+        board: &'a Board,
+        core: CoreId,
+        now: Mono,
+        table: &ArchivedRouteTable,
+        route: &ArchivedModelRoute,
+        pool: &ArchivedPool,
+    ) -> Self {
+        let first = route.pools.first().and_then(|row| table.pools.get(row.to_native() as usize));
+        let highest = first.map_or(1, |pool| pool.priority.to_native().max(1));
+        Self {
+            board,
+            core,
+            now,
+            stale_after: Duration::from_millis(table.stale_after_ms.to_native().into()),
+            target_waiting: route.placement.target_waiting.to_native(),
+            kv_ceiling: route.placement.kv_ceiling.to_native(),
+            pool_priority: pool.priority.to_native() as f32 / highest as f32,
+            excluded: &[],
+            pinned: None,
+            session: None,
+        }
+    }
+
     /// The engine's sample, if it is fresh enough to count.
     pub fn sample(&self, slot: BoardSlot) -> Option<Sample> {
         self.board.endpoint(slot).fresh_sample(self.now, self.stale_after)
