@@ -42,9 +42,11 @@ struct Part<'b> {
 impl Part<'_> {
     /// Whether a line of the head says this name, in the spellings that the seeds and their mutations have.
     fn is_named(&self, name: &[u8]) -> bool {
-        let head = self.head.to_ascii_lowercase();
-        let mut lines = head.split(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
-        let line = lines.find_map(|line| line.strip_prefix(b"content-disposition:")).unwrap_or_default();
+        let lines = self.head.split(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+        let header = b"content-disposition:";
+        let mut values =
+            lines.filter(|line| line.len() >= header.len() && line[..header.len()].eq_ignore_ascii_case(header));
+        let line = values.next().map_or(&b""[..], |line| &line[header.len()..]);
         let mut fields = Vec::new();
         let (mut field, mut is_quoted, mut is_escaped) = (Vec::new(), false, false);
         for &byte in line {
@@ -59,6 +61,8 @@ impl Part<'_> {
                 }
                 b'\\' if is_quoted => is_escaped = true,
                 b'"' => is_quoted = !is_quoted,
+                // White space inside quotes belongs to the value; a name with it is none of ours.
+                byte if is_quoted && byte.is_ascii_whitespace() => field.push(0),
                 b';' if !is_quoted => fields.push(std::mem::take(&mut field)),
                 byte => field.push(byte),
             }
@@ -66,8 +70,7 @@ impl Part<'_> {
         fields.push(field);
         fields.iter().any(|field| {
             let Some(at) = field.iter().position(|&byte| byte == b'=') else { return false };
-            // White space inside quotes belongs to the value; a name with it is none of ours.
-            field[..at].trim_ascii() == b"name" && field[at + 1..].trim_ascii_start() == name
+            field[..at].trim_ascii().eq_ignore_ascii_case(b"name") && field[at + 1..].trim_ascii() == name
         })
     }
 }
