@@ -4,8 +4,10 @@
 //! The load board's place has a guard of its own, inside the grant, and goes down before.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use llmgw_kit::clock::{Mono, Wall};
+use llmgw_obs::access::time_per_token;
 use llmgw_obs::rows::RowIdx;
 use llmgw_openai::stored::IdTap;
 use llmgw_openai::style::ErrorStyle;
@@ -37,7 +39,11 @@ pub(crate) struct Finish {
     is_inference: bool,
     is_streamed: bool,
     attempt_count: u32,
+    received: Option<Mono>,
+    routed: Option<Mono>,
+    first_byte: Option<Mono>,
     first_token: Option<Mono>,
+    last_token: Option<Mono>,
     overhead_us: Option<u64>,
     usage: Option<Usage>,
     sent_bytes: u64,
@@ -70,7 +76,11 @@ impl Finish {
             is_inference: false,
             is_streamed: false,
             attempt_count: 0,
+            received: None,
+            routed: None,
+            first_byte: None,
             first_token: None,
+            last_token: None,
             overhead_us: None,
             usage: None,
             sent_bytes: 0,
@@ -100,8 +110,14 @@ impl Finish {
         self.errors
     }
 
+    /// The body has been received whole.
+    pub(crate) fn received(&mut self, at: Mono) {
+        self.received = Some(at);
+    }
+
     /// The pool and endpoint of an attempt.
     pub(crate) fn attempt(&mut self, metric_row: u32, slot: BoardSlot) {
+        self.routed.get_or_insert_with(Mono::now);
         self.metric_row = metric_row;
         self.slot = Some(slot);
         self.attempt_count += 1;
@@ -121,9 +137,23 @@ impl Finish {
         self.is_streamed = true;
     }
 
-    /// A token has arrived; only the first is remembered.
-    pub(crate) fn first_token_now(&mut self) {
-        self.first_token.get_or_insert_with(Mono::now);
+    /// The head of the engine's answer that is passed on has arrived.
+    pub(crate) fn first_byte(&mut self, at: Mono) {
+        self.first_byte = Some(at);
+    }
+
+    /// One or several tokens have arrived; the first time and the last are remembered.
+    pub(crate) fn tokens_now(&mut self) {
+        let now = Mono::now();
+        self.first_token.get_or_insert(now);
+        self.last_token = Some(now);
+    }
+
+    /// Time per token after the first. An answer that came in one piece shows none, whatever number of tokens it has.
+    fn per_token(&self) -> Option<Duration> {
+        let (first, last) = self.first_token.zip(self.last_token).filter(|(first, last)| first < last)?;
+        let tokens = self.usage.as_ref()?.completion?;
+        time_per_token(first.since(self.began), last.since(self.began), tokens)
     }
 
     /// Time this gateway added before the answer began. Units: microseconds.
@@ -181,12 +211,16 @@ impl Drop for Finish {
             if let Some(first) = self.first_token {
                 pool.first_token.observe(first.since(self.began));
             }
+            if let Some(time) = self.per_token() {
+                pool.per_token.observe(time);
+            }
         }
         if let Some(usage) = &self.usage {
             pool.prompt_tokens.add(usage.prompt.unwrap_or(0));
             pool.completion_tokens.add(usage.completion.unwrap_or(0));
         }
-        let micros = |duration: std::time::Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        let since_head = |at: Option<Mono>| at.map(|at| micros(at.since(self.began)));
         let usage = self.usage.unwrap_or_default();
         let record = AccessRecord {
             id: self.id,
@@ -199,7 +233,10 @@ impl Drop for Finish {
             slot: self.slot.map(|slot| slot.0),
             is_streamed: self.is_streamed,
             attempt_count: self.attempt_count,
-            first_token_us: self.first_token.map(|first| micros(first.since(self.began))),
+            body_us: since_head(self.received),
+            route_us: since_head(self.routed),
+            first_byte_us: since_head(self.first_byte),
+            first_token_us: since_head(self.first_token),
             duration_us: micros(duration),
             overhead_us: self.overhead_us,
             prompt_tokens: usage.prompt,

@@ -51,6 +51,7 @@ impl Answer<'_> {
         let total = self.overhead + Mono::now().since(self.arrived);
         let micros = u64::try_from(total.as_micros()).unwrap_or(u64::MAX);
         finish.overhead(micros);
+        finish.first_byte(self.arrived);
         micros
     }
 }
@@ -307,6 +308,7 @@ impl Relay {
     /// What of a piece goes to the client now.
     fn pass(&mut self, mut buf: ChunkBuf, finish: &mut Finish) -> ChunkBuf {
         finish.passing(buf.payload());
+        let known_count = self.tap.learned().content_event_count;
         let range = self.tap.feed(buf.payload(), &mut self.held);
         if self.held.is_empty() {
             buf.truncate(range.end);
@@ -316,8 +318,8 @@ impl Relay {
             buf.clear();
             buf.extend(&self.held);
         }
-        if self.tap.learned().has_first_token() {
-            finish.first_token_now();
+        if self.tap.learned().content_event_count > known_count {
+            finish.tokens_now();
         }
         self.note(&buf);
         buf

@@ -71,6 +71,7 @@ async fn infer(
 ) -> Result<(), ApiError> {
     let Some(intake) = intake::read(head, route.body, conn).await? else { return Ok(()) };
     let received = Mono::now();
+    finish.received(received);
     let deadline = received + core.settings.timeouts.total;
     let table = tables.routes();
     let model = resolve::model(table, &intake.model())?;

@@ -43,6 +43,12 @@ pub struct AccessRecord {
     pub is_streamed: bool,
     /// Upstream attempts.
     pub attempt_count: u32,
+    /// Head to the last byte of the body.
+    pub body_us: Option<u64>,
+    /// Head to the first choice of an endpoint.
+    pub route_us: Option<u64>,
+    /// Head to the head of the engine's answer.
+    pub first_byte_us: Option<u64>,
     /// Head to first token.
     pub first_token_us: Option<u64>,
     /// Head to end.

@@ -1,6 +1,7 @@
 //! What a core counts: cells written by the core, read by the side runtime's page. Names are those of the reference.
 
 use llmgw_obs::metric::{Counter, Gauge, Histogram};
+use llmgw_obs::registry;
 use llmgw_obs::registry::{DURATION, FIRST_TOKEN, Kind, Label, MetricDesc, OVERHEAD};
 use llmgw_obs::rows::Rows;
 
@@ -35,6 +36,13 @@ pub static TTFT: MetricDesc = MetricDesc {
     name: "llmgw_ttft_seconds",
     help: "Time from a streamed request's head to its first token",
     kind: Kind::Histogram(FIRST_TOKEN),
+    labels: &[MODEL, POOL],
+};
+/// See [`PoolCells::per_token`].
+pub static TPOT: MetricDesc = MetricDesc {
+    name: "llmgw_tpot_seconds",
+    help: "Time per output token after the first, of streamed answers of two and more tokens whose engine counted them",
+    kind: Kind::Histogram(registry::PER_TOKEN),
     labels: &[MODEL, POOL],
 };
 /// See [`PoolCells::prompt_tokens`].
@@ -136,6 +144,7 @@ pub static METRICS: &[&MetricDesc] = &[
     &REQUESTS,
     &REQUEST_DURATION,
     &TTFT,
+    &TPOT,
     &TOKENS,
     &OVERHEAD_SECONDS,
     &USAGE_ABSENT,
@@ -167,6 +176,8 @@ pub struct PoolCells {
     pub duration: Histogram,
     /// Head to first token, streamed requests.
     pub first_token: Histogram,
+    /// First token to last one, over the tokens after the first.
+    pub per_token: Histogram,
     /// Prompt tokens, engines' words.
     pub prompt_tokens: Counter,
     /// Completion tokens, engines' words.
@@ -179,6 +190,7 @@ impl PoolCells {
             requests: std::array::from_fn(|_| Counter::new()),
             duration: Histogram::new(DURATION),
             first_token: Histogram::new(FIRST_TOKEN),
+            per_token: Histogram::new(registry::PER_TOKEN),
             prompt_tokens: Counter::new(),
             completion_tokens: Counter::new(),
         }

@@ -27,7 +27,10 @@ pub struct AccessLine<'a> {
     pub key_id: Option<&'a str>,
     pub is_streamed: bool,
     pub attempt_count: u32,
+    pub body_us: Option<u64>,
     pub queue_us: Option<u64>,
+    pub route_us: Option<u64>,
+    pub first_byte_us: Option<u64>,
     pub first_token_us: Option<u64>,
     pub duration_us: u64,
     pub overhead_us: Option<u64>,
@@ -64,7 +67,10 @@ impl AccessLine<'_> {
         line.text("key_id", self.key_id);
         line.raw("is_streamed", format_args!("{}", self.is_streamed));
         line.number("attempt_count", Some(self.attempt_count.into()));
+        line.millis("body_ms", self.body_us);
         line.millis("queue_ms", self.queue_us);
+        line.millis("route_ms", self.route_us);
+        line.millis("first_byte_ms", self.first_byte_us);
         line.millis("first_token_ms", self.first_token_us);
         line.millis("duration_ms", Some(self.duration_us));
         line.number("overhead_us", self.overhead_us);
@@ -143,7 +149,10 @@ mod tests {
         key_id: None,
         is_streamed: true,
         attempt_count: 1,
+        body_us: Some(90),
         queue_us: None,
+        route_us: Some(101),
+        first_byte_us: Some(11_000),
         first_token_us: Some(12_045),
         duration_us: 2_400_000_001,
         overhead_us: Some(80),
@@ -161,15 +170,16 @@ mod tests {
         assert_eq!(json["timestamp"], "1970-01-01T00:00:00.000Z");
         assert_eq!((&json["request_id"], &json["model"]), (&"r-1".into(), &"org/m:7b@q4".into()));
         assert_eq!(json["replica"], "a\"\n\\\u{1}é");
-        assert_eq!(json["first_token_ms"], 12.045);
+        assert_eq!((&json["body_ms"], &json["route_ms"]), (&0.09.into(), &0.101.into()));
+        assert_eq!((&json["first_byte_ms"], &json["first_token_ms"]), (&11.0.into(), &12.045.into()));
         assert_eq!(json["duration_ms"], 2_400_000.001);
         assert_eq!(json["completion_tokens"], u64::MAX);
     }
 
     #[test]
     fn what_was_not_measured_is_absent() {
-        let text = written(&AccessLine { first_token_us: None, ..LINE }, Format::Json);
-        for absent in ["reason", "pool", "node", "queue_ms", "first_token_ms", "cached_tokens"] {
+        let text = written(&AccessLine { first_token_us: None, body_us: None, ..LINE }, Format::Json);
+        for absent in ["reason", "pool", "node", "body_ms", "queue_ms", "first_token_ms", "cached_tokens"] {
             assert!(!text.contains(absent), "{absent} in {text}");
         }
     }

@@ -52,7 +52,7 @@ pub const DURATION: Bounds = Bounds::micros(&[
     7_200_000_000,
 ]);
 
-/// Time to the first token, and time spent waiting for a place: fine where people notice, up to ten minutes of queue.
+/// Time to the first token, and time spent waiting for a place: fine where people notice, up to an hour of queue.
 pub const FIRST_TOKEN: Bounds = Bounds::micros(&[
     1_000,
     5_000,
@@ -74,6 +74,33 @@ pub const FIRST_TOKEN: Bounds = Bounds::micros(&[
     80_000_000,
     160_000_000,
     640_000_000,
+    1_800_000_000,
+    3_600_000_000,
+]);
+
+/// Time per output token after the first: fine where people read along, up to an hour for an engine that hangs.
+pub const PER_TOKEN: Bounds = Bounds::micros(&[
+    1_000,
+    2_500,
+    5_000,
+    10_000,
+    15_000,
+    20_000,
+    30_000,
+    40_000,
+    50_000,
+    75_000,
+    100_000,
+    150_000,
+    200_000,
+    300_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    10_000_000,
+    60_000_000,
+    600_000_000,
+    3_600_000_000,
 ]);
 
 /// Time the gateway itself adds to a request.
@@ -225,6 +252,15 @@ mod tests {
         assert_eq!(check(&[&[&GOOD], &[&GOOD]]), ["llmgw_requests_total: described twice"]);
     }
 
+    /// Trial M4.
+    #[test]
+    fn waits_for_tokens_are_told_apart_up_to_an_hour() {
+        for bounds in [FIRST_TOKEN, PER_TOKEN] {
+            assert_eq!(bounds.as_micros().last(), Some(&3_600_000_000));
+        }
+    }
+
+    /// Trial M4.
     #[test]
     fn request_durations_are_told_apart_beyond_an_hour() {
         let forty_minutes = 40 * 60 * 1_000_000;

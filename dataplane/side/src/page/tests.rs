@@ -49,7 +49,12 @@ impl World {
         let mut lines: Vec<String> =
             self.page().lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect();
         lines.retain(|line| !line.contains("_bucket") && !line.starts_with("process_") && !line.contains("log_lines"));
-        lines.retain(|line| !line.contains("llmgw_ttft") && !line.contains("duration") && !line.contains("overhead"));
+        lines.retain(|line| {
+            !line.contains("llmgw_ttft")
+                && !line.contains("llmgw_tpot")
+                && !line.contains("duration")
+                && !line.contains("overhead")
+        });
         lines.sort();
         lines
     }

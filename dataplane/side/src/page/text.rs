@@ -12,7 +12,7 @@ use llmgw_obs::expose::Page;
 use llmgw_obs::log::Sink;
 use llmgw_obs::merge;
 use llmgw_obs::metric::{Counter, Gauge, Histogram};
-use llmgw_obs::registry::{DURATION, FIRST_TOKEN, MetricDesc, OVERHEAD};
+use llmgw_obs::registry::{DURATION, FIRST_TOKEN, MetricDesc, OVERHEAD, PER_TOKEN};
 use llmgw_obs::rows::RowIdx;
 use llmgw_router::board::Board;
 use llmgw_router::endpoint::{BreakerState, EndpointCells, MetricsState};
@@ -71,6 +71,7 @@ fn pool_rows(page: &mut Page, cores: &[Arc<CoreCells>], row: RowIdx, model: &str
         |pick: fn(&PoolCells) -> &Histogram, bounds| merge::histograms(bounds, cells.iter().map(|cells| pick(cells)));
     page.family(&core::REQUEST_DURATION).histogram(&[model, pool], &sum(|cells| &cells.duration, DURATION));
     page.family(&core::TTFT).histogram(&[model, pool], &sum(|cells| &cells.first_token, FIRST_TOKEN));
+    page.family(&core::TPOT).histogram(&[model, pool], &sum(|cells| &cells.per_token, PER_TOKEN));
 }
 
 /// Tokens have no pool label: the rows of one model add up.

@@ -149,7 +149,10 @@ proptest! {
 
     /// Looking at names first finds what reading every line finds.
     #[test]
-    fn wanted_samples_are_those_of_the_whole_page(page in "[a-b{}\",=\\\\n#. \\t\\x0c1\\n+eé]{0,120}", name in "[ab.]{1,2}") {
+    fn wanted_samples_are_those_of_the_whole_page(
+        page in "[a-b{}\",=\\\\n#. \\t\\x0c1\\n+eé]{0,120}",
+        name in "[ab.]{1,2}",
+    ) {
         let is_wanted = |found: &[u8]| found == name.as_bytes();
         let show = |sample: Sample<'_>| format!("{sample:?}");
         let all: Vec<String> =
