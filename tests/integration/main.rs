@@ -2,6 +2,7 @@
 
 mod attacks;
 mod disconnects;
+mod golden;
 mod http;
 mod limits;
 mod pair;
