@@ -10,3 +10,4 @@ mod reliability;
 mod reload;
 mod routes;
 mod streams;
+mod transports;

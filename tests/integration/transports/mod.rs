@@ -1,0 +1,5 @@
+//! Engines behind TLS and behind UNIX sockets: who is served, and refusals that say why.
+
+mod relay;
+mod tls;
+mod unix;
