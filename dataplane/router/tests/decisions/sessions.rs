@@ -68,8 +68,8 @@ fn a_profile_that_names_sessions_weighs_them_against_the_rest() {
     for (picker, weight, stays) in [("p2c", 0.5, false), ("p2c", 3.0, true), ("max-score", 3.0, true)] {
         let mut world = World::pool(6, &[("session", weight), ("inflight", 1.0)], picker);
         let home = world.slot(&of("s")).unwrap();
-        // Every engine holds a request, so that none is over the bound, and the session's own a long one: inflight says 0
-        // there and almost 1 elsewhere.
+        // Every engine holds a request, so that none is over the bound, and the session's own a long one: inflight says
+        // 0 there and almost 1 elsewhere.
         for slot in 0..6 {
             let tokens = if slot == home { 100_000 } else { 0 };
             world.board.raise(llmgw_types::CoreId(0), BoardSlot(slot), tokens);
