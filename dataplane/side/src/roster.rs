@@ -1,4 +1,5 @@
-//! Who is asked and looked up: one task an endpoint, that probes and scrapes it, one task a host name, started and stopped as the
+//! Who is asked and looked up: one task an endpoint, which probes and scrapes it,
+//! one task a host name, started and stopped as the
 //! configuration says.
 //!
 //! Told by `reload` after every publication. A task is stopped by dropping it, so that one that was stopped writes no
