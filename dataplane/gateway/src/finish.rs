@@ -47,6 +47,7 @@ pub(crate) struct Finish {
     overhead_us: Option<u64>,
     usage: Option<Usage>,
     sent_bytes: u64,
+    explanation: Option<String>,
     /// Looks for the id of a response that the engine may hold, and which engine that is.
     watch: Option<(IdTap, BoardSlot)>,
 }
@@ -84,6 +85,7 @@ impl Finish {
             overhead_us: None,
             usage: None,
             sent_bytes: 0,
+            explanation: None,
             watch: None,
         }
     }
@@ -121,6 +123,15 @@ impl Finish {
         self.metric_row = metric_row;
         self.slot = Some(slot);
         self.attempt_count += 1;
+    }
+
+    /// Why it went where it went, for a client that asked.
+    pub(crate) fn explain(&mut self, explanation: String) {
+        self.explanation = Some(explanation);
+    }
+
+    pub(crate) fn explanation(&self) -> Option<&str> {
+        self.explanation.as_deref()
     }
 
     /// The status that goes to the client.

@@ -79,6 +79,14 @@ impl Intake {
         matches!(&self.found, Found::Json(scan) if scan.asks_for_usage())
     }
 
+    /// What the body says of its session: the key its cache is kept by, else its user.
+    pub(crate) fn session_key(&self) -> Option<Cow<'_, str>> {
+        match &self.found {
+            Found::Json(scan) => Some(scan.prompt_cache_key.or(scan.user)?.read(&self.body)),
+            Found::Multipart(_) => None,
+        }
+    }
+
     /// The stored response that this request goes on from.
     pub(crate) fn previous_response(&self) -> Option<Cow<'_, str>> {
         match &self.found {

@@ -65,6 +65,7 @@ fn own_draft(conn: &mut ServerConn<Tcp>, status: u16, finish: &Finish) -> Respon
     let mut draft = conn.writer.draft(status);
     draft.header("server", "llmgw").header("content-type", "application/json");
     draft.header("x-request-id", finish.id().text().as_str());
+    add_explanation(&mut draft, finish);
     draft
 }
 
@@ -106,6 +107,13 @@ fn add_ours(draft: &mut ResponseDraft, served: &Served<'_>, overhead_us: u64, fi
     // Room for every u64.
     let _ = write!(digits, "{overhead_us}");
     draft.header("x-llmgw-overhead-us", digits.as_bytes());
+    add_explanation(draft, finish);
+}
+
+fn add_explanation(draft: &mut ResponseDraft, finish: &Finish) {
+    if let Some(explanation) = finish.explanation() {
+        draft.header("x-llmgw-explain", explanation);
+    }
 }
 
 /// What makes proxies in front pass a stream on as it comes, where the engine did not say it.

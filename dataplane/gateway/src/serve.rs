@@ -26,6 +26,7 @@ use crate::relay::{self, Answer};
 use crate::respond::{self, Served};
 use crate::retry::{Granted, Tries, Why};
 use crate::route::{Inference, Route, Streams, error_style, route, split_query};
+use crate::routing::Routing;
 use crate::snapshot::Tables;
 use crate::{intake, resolve, whole};
 
@@ -77,9 +78,11 @@ async fn infer(
     let model = resolve::model(table, &intake.model())?;
     let tokens = u32::try_from(intake.prompt_tokens_estimate()).unwrap_or(u32::MAX);
     let pinned = stored::holder(core, intake.previous_response().as_deref());
-    let wanted = Wanted { model, pinned, tokens, now: received, ..Wanted::default() };
-    let mut tries = Tries::new(core, tables, wanted);
-    let mut at = tries.first(None)?;
+    let mut routing = Routing::of(head, &intake, table, model)?;
+    let mut tries = Tries::new(core, tables, Wanted { pinned, ..routing.wanted(model, tokens, received) });
+    let first = tries.first(routing.explanation());
+    routing.tell(tables, finish);
+    let mut at = first?;
     let is_streaming = route.streams == Streams::OnRequest && intake.is_streaming();
     let wants_usage = core.settings.inject_usage && route.injects_usage && is_streaming && !intake.asks_for_usage();
     let id = finish.id().text();

@@ -1,0 +1,117 @@
+//! A decision in one line of JSON, for the header `x-llmgw-explain`: why the request went where it went.
+//!
+//! Written only when a client asks. Printable ASCII throughout, and bounded: candidates beyond the bound are counted.
+//! With everything in it the decision can be taken again: candidates in the pool's order, filters, scores, weights, and
+//! the seed the picker drew from.
+
+use std::fmt::Write as _;
+
+use llmgw_openai::json;
+use llmgw_router::scheduler::explain::{CandidateLook, Explanation, PoolLook};
+use llmgw_types::snapshot::ArchivedRouteTable;
+
+/// The longest header value. Common clients take 8 KiB and more of a whole head.
+const BYTES_MAX: usize = 6 << 10;
+/// Kept free for what follows the candidates.
+const TAIL_BYTES: usize = 256;
+
+/// The explanation as JSON.
+pub(crate) fn text(explanation: &Explanation, table: &ArchivedRouteTable) -> String {
+    let mut out = String::from("{\"decisions\":[");
+    let mut omitted = 0;
+    for look in &explanation.pools {
+        let one = decision(look, table, BYTES_MAX.saturating_sub(out.len()));
+        match one {
+            Some(one) => {
+                out.push_str(if out.ends_with('[') { "" } else { "," });
+                out.push_str(&one);
+            }
+            None => omitted += 1,
+        }
+    }
+    // Room for it was kept free with each decision.
+    let _ = write!(out, "],\"omitted\":{omitted}}}");
+    out
+}
+
+/// One look at a pool; `None` when there is no room for any of it.
+fn decision(look: &PoolLook, table: &ArchivedRouteTable, room: usize) -> Option<String> {
+    let mut out = String::from("{\"pool\":");
+    string(&mut out, table.pools.get(look.pool as usize).map_or("", |pool| pool.label.as_str()));
+    out.push_str(",\"picker\":");
+    string(&mut out, look.picker);
+    let _ = write!(out, ",\"temperature\":{},\"seed\":\"{:016x}\",\"turn\":{}", look.temperature, look.seed, look.turn);
+    out.push_str(",\"scorers\":[");
+    for (at, (name, _)) in look.scorers.iter().enumerate() {
+        out.push_str(if at > 0 { "," } else { "" });
+        string(&mut out, name);
+    }
+    out.push_str("],\"weights\":[");
+    numbers(&mut out, look.scorers.iter().map(|(_, weight)| *weight));
+    out.push(']');
+    for (key, member) in [("session", look.session), ("chosen", look.chosen)] {
+        let _ = write!(out, ",\"{key}\":");
+        match member.and_then(|member| look.candidates.get(member as usize)) {
+            Some(candidate) => string(&mut out, name(candidate, table)),
+            None => out.push_str("null"),
+        }
+    }
+    out.push_str(",\"candidates\":[");
+    let mut shown = 0;
+    for look in &look.candidates {
+        let mut one = String::new();
+        candidate(&mut one, look, table);
+        if out.len() + one.len() + TAIL_BYTES > room {
+            break;
+        }
+        out.push_str(if shown > 0 { "," } else { "" });
+        out.push_str(&one);
+        shown += 1;
+    }
+    let _ = write!(out, "],\"omitted\":{}}}", look.candidates.len() - shown);
+    (out.len() + TAIL_BYTES <= room).then_some(out)
+}
+
+fn candidate(out: &mut String, look: &CandidateLook, table: &ArchivedRouteTable) {
+    out.push_str("{\"replica\":");
+    string(out, name(look, table));
+    let _ = write!(out, ",\"weight\":{}", look.weight);
+    if let Some(filter) = look.dropped_by {
+        out.push_str(",\"dropped_by\":");
+        string(out, filter);
+    }
+    if !look.scores.is_empty() {
+        out.push_str(",\"scores\":[");
+        numbers(out, look.scores.iter().copied());
+        out.push(']');
+    }
+    out.push('}');
+}
+
+fn name<'t>(look: &CandidateLook, table: &'t ArchivedRouteTable) -> &'t str {
+    table.endpoints.get(look.endpoint.idx()).map_or("", |endpoint| endpoint.name.as_str())
+}
+
+/// The shortest digits that read back as the same numbers.
+fn numbers(out: &mut String, numbers: impl Iterator<Item = f32>) {
+    for (at, number) in numbers.enumerate() {
+        out.push_str(if at > 0 { "," } else { "" });
+        if number.is_finite() {
+            let _ = write!(out, "{number}");
+        } else {
+            out.push_str("null");
+        }
+    }
+}
+
+/// A JSON string in printable ASCII: what is not becomes a question mark, names of the configuration have none of it.
+fn string(out: &mut String, text: &str) {
+    let mut escaped = Vec::with_capacity(text.len() + 2);
+    json::write_string(&mut escaped, text);
+    out.extend(
+        escaped.into_iter().map(|byte| if byte.is_ascii_graphic() || byte == b' ' { byte as char } else { '?' }),
+    );
+}
+
+#[cfg(test)]
+mod tests;

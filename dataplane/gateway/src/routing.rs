@@ -1,0 +1,86 @@
+//! What a request says about where it may go: its routing profile, its session, whether it wants to know why.
+//!
+//! Made once when the model is known; asked for a place as often as the request is tried. Called by `serve`.
+
+use llmgw_http::head::RequestHead;
+use llmgw_kit::clock::Mono;
+use llmgw_router::Wanted;
+use llmgw_router::scheduler::explain::Explanation;
+use llmgw_router::session::key_hash;
+use llmgw_types::snapshot::{ArchivedModelRoute, ArchivedRouteTable};
+
+use crate::error::{ApiError, Reason};
+use crate::explain;
+use crate::finish::Finish;
+use crate::intake::Intake;
+use crate::snapshot::Tables;
+
+/// Names a routing profile of the configuration, in place of the model's own.
+const PROFILE: &str = "x-llmgw-profile";
+/// With the value 1: the answer says why it went where it went.
+const EXPLAIN: &str = "x-llmgw-explain";
+/// Profiles listed in a message; more are not.
+const NAMES_SHOWN: usize = 64;
+
+/// A request's wishes.
+pub(crate) struct Routing {
+    profile: Option<u32>,
+    session: Option<u64>,
+    explanation: Option<Box<Explanation>>,
+}
+
+impl Routing {
+    /// The wishes of a request to row `model` of the table.
+    ///
+    /// Errors: a profile that is not there; the message lists the ones there are.
+    pub(crate) fn of(
+        head: &RequestHead,
+        intake: &Intake,
+        table: &ArchivedRouteTable,
+        model: u32,
+    ) -> Result<Self, ApiError> {
+        let profile = head.header(PROFILE).map(|name| profile(table, name)).transpose()?;
+        let route = table.models.get(model as usize);
+        let session = route.and_then(|route| session(head, intake, route));
+        let explanation = (head.header(EXPLAIN) == Some(b"1")).then(Box::default);
+        Ok(Self { profile, session, explanation })
+    }
+
+    /// What the request wants of the dispatcher.
+    pub(crate) fn wanted(&self, model: u32, tokens: u32, now: Mono) -> Wanted<'static> {
+        Wanted { model, profile: self.profile, session: self.session, tokens, now, ..Wanted::default() }
+    }
+
+    /// What the decision is to be explained in, for a client that asked.
+    pub(crate) fn explanation(&mut self) -> Option<&mut Explanation> {
+        self.explanation.as_deref_mut()
+    }
+
+    /// Has the decision told with the answer, if that was asked for.
+    pub(crate) fn tell(&self, tables: &Tables, finish: &mut Finish) {
+        if let Some(explanation) = &self.explanation {
+            finish.explain(explain::text(explanation, tables.routes()));
+        }
+    }
+}
+
+fn profile(table: &ArchivedRouteTable, name: &[u8]) -> Result<u32, ApiError> {
+    if let Some(row) = table.profiles.iter().position(|profile| profile.name.as_bytes() == name) {
+        // Rows are counted in 32 bits; profiles are bounded far below.
+        return Ok(u32::try_from(row).unwrap_or(u32::MAX));
+    }
+    let known: Vec<&str> = table.profiles.iter().take(NAMES_SHOWN).map(|profile| profile.name.as_str()).collect();
+    let shown: String = String::from_utf8_lossy(name).chars().take(64).collect();
+    let message = format!("{PROFILE}: no routing profile is called `{shown}`; profiles: {}", known.join(", "));
+    Err(ApiError::new(Reason::BadRequest, message))
+}
+
+/// The hash of the session's key: the header's value, else what the body says. None where sessions are not kept
+/// together.
+fn session(head: &RequestHead, intake: &Intake, route: &ArchivedModelRoute) -> Option<u64> {
+    let spec = route.placement.session.as_ref()?;
+    match head.header(&spec.header) {
+        Some(key) if !key.is_empty() => Some(key_hash(key)),
+        _ => intake.session_key().filter(|key| !key.is_empty()).map(|key| key_hash(key.as_bytes())),
+    }
+}
