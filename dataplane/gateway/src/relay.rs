@@ -109,7 +109,8 @@ pub(crate) async fn send_piece(
     after_sending(sent, conn, finish)
 }
 
-/// Sends the last piece of an answer and its end to the client. Whether that client is still there is of no concern then.
+/// Sends the last piece of an answer and its end to the client. Whether that client is still there is of no concern
+/// then.
 pub(crate) async fn send_end(conn: &mut ServerConn<Tcp>, last: ChunkBuf, deadline: Mono, finish: &mut Finish) {
     let sent = timeout(deadline.since(Mono::now()), conn.writer.finish_with(last)).await;
     after_sending(Either::Left(sent), conn, finish);
@@ -224,7 +225,8 @@ pub(crate) async fn stream(
                 relay.report(finish);
                 return Ok(());
             }
-            // The client has its whole answer: nothing may follow the end mark, and how the engine hangs up is its own affair.
+            // The client has its whole answer: nothing may follow the end mark, and how the engine hangs up is its own
+            // affair.
             Err(Broken::Engine(..)) if relay.tap.learned().is_done => {
                 buf = ChunkBuf::new();
                 break;

@@ -96,8 +96,8 @@ impl Dispatcher {
         Self { share: Rc::new(CoreBoard { board, core }), scheduler }
     }
 
-    /// Finds a place for a request in the first of its model's pools (by priority) with an eligible endpoint, and counts
-    /// it there before it returns. Fills in `explanation` where one is wanted.
+    /// Finds a place for a request in the first of its model's pools (by priority) with an eligible endpoint, and
+    /// counts it there before it returns. Fills in `explanation` where one is wanted.
     ///
     /// Errors: no pool has an eligible endpoint.
     pub fn dispatch(

@@ -9,8 +9,8 @@ use std::task::{Context, Poll};
 #[must_use = "nothing runs unless this is awaited"]
 pub struct WithoutPanic<F>(F);
 
-/// Runs a future; a panic in it ends only it, and is the answer. What it shared with others must be restored by guards on
-/// unwinding, as for any early return.
+/// Runs a future; a panic in it ends only it, and is the answer. What it shared with others must be restored by guards
+/// on unwinding, as for any early return.
 pub fn without_panic<F: Future>(future: F) -> WithoutPanic<F> {
     WithoutPanic(future)
 }

@@ -33,8 +33,8 @@ impl<A: Future, B: Future> Future for Race<A, B> {
     type Output = Either<A::Output, B::Output>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // SAFETY: the fields are pinned with the struct: they are never moved out of it, it has no `Drop` of its own, and it
-        // is `Unpin` only where both fields are.
+        // SAFETY: the fields are pinned with the struct: they are never moved out of it, it has no `Drop` of its own,
+        // and it is `Unpin` only where both fields are.
         let (left, right) = unsafe {
             let this = self.get_unchecked_mut();
             (Pin::new_unchecked(&mut this.left), Pin::new_unchecked(&mut this.right))

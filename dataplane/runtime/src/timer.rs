@@ -17,7 +17,8 @@ pub async fn sleep(time: Duration) {
 #[must_use = "nothing is waited for unless this is awaited"]
 pub struct Timeout<F>(monoio::time::Timeout<F>);
 
-/// Waits for `future`, but no longer than `time`; then it is dropped with the wait. See [`crate::io::Io`] on dropping reads.
+/// Waits for `future`, but no longer than `time`; then it is dropped with the wait. See [`crate::io::Io`] on dropping
+/// reads.
 pub fn timeout<F: Future>(time: Duration, future: F) -> Timeout<F> {
     Timeout(monoio::time::timeout(time, future))
 }

@@ -17,8 +17,6 @@ pub(crate) enum Kind {
     E2e,
     /// Needs 6 GB, minutes, and what e2e needs: a real vLLM.
     Vllm,
-    /// Needs Rust and a C compiler, and half a minute.
-    Behaviour,
     /// Needs the machine for itself.
     Figures,
     /// All of these, at full length.
@@ -56,7 +54,6 @@ pub(crate) fn test(kind: Kind, missing: Missing, filter: &[String]) -> Outcome {
         Kind::Plain => cargo_test(&[], Length::Scaled, filter),
         Kind::E2e => on_request(E2E, Length::Scaled, missing, filter),
         Kind::Vllm => on_request(VLLM, Length::Scaled, missing, filter),
-        Kind::Behaviour => behaviour::run(filter),
         Kind::Figures => figures::run(Length::Scaled),
         Kind::All => {
             cargo_test(&[], Length::Full, filter)?;

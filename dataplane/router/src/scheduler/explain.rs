@@ -1,5 +1,5 @@
-//! What a decision says of itself, for whoever asked: every candidate with the filter that dropped it or its scores, the
-//! weights, and what the pick was drawn from. Enough to take the decision again.
+//! What a decision says of itself, for whoever asked: every candidate with the filter that dropped it or its scores,
+//! the weights, and what the pick was drawn from. Enough to take the decision again.
 
 use llmgw_types::{BoardSlot, EndpointIdx};
 

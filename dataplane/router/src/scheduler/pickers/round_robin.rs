@@ -1,5 +1,5 @@
-//! `round-robin`: in turn, whatever the scores. Each core counts each model's pool for itself from a random place on, so
-//! that neither models nor cores march in step. Sessions are not followed: it is there to see every engine.
+//! `round-robin`: in turn, whatever the scores. Each core counts each model's pool for itself from a random place on,
+//! so that neither models nor cores march in step. Sessions are not followed: it is there to see every engine.
 
 use crate::scheduler::{Candidate, Draw, Picker};
 

@@ -1,5 +1,5 @@
-//! `session`: the endpoint that the request's session belongs to. A profile that names it weighs the session against the
-//! rest; in one that does not, the session's endpoint is taken.
+//! `session`: the endpoint that the request's session belongs to. A profile that names it weighs the session against
+//! the rest; in one that does not, the session's endpoint is taken.
 
 use crate::scheduler::{Candidate, Context, Scorer};
 
