@@ -92,7 +92,11 @@ pub(crate) const WRAPPERS: &[Wrapper] = &[
         because: "only the cores know their runtime",
     },
     Wrapper { crates: &["glommio"], allowed_in: &[], because: "docs/decisions/0004-glommio.md" },
-    Wrapper { crates: &["clap"], allowed_in: &["llmgw", "llmgw-ctl", "llmgw-load"], because: "a flag belongs to a command line" },
+    Wrapper {
+        crates: &["clap"],
+        allowed_in: &["llmgw", "llmgw-ctl", "llmgw-load"],
+        because: "a flag belongs to a command line",
+    },
     Wrapper {
         crates: &["tokio"],
         allowed_in: &["llmgw-side", "llmgw-engine-sim", "llmgw-load", "llmgw-test-kit", "llmgw"],
