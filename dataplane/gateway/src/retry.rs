@@ -167,10 +167,10 @@ impl<'a> Tries<'a> {
             loop {
                 let wanted = Wanted { model, excluded: &self.excluded, now, ..self.wanted };
                 let mut dispatcher = core.dispatcher.borrow_mut();
-                let Ok(grant) = dispatcher.dispatch(self.tables.map(), &wanted, explanation.as_deref_mut()) else {
-                    break;
-                };
+                let grant = dispatcher.dispatch(self.tables.map(), &wanted, explanation.as_deref_mut());
+                core.cells.decisions.count(&dispatcher.take_tally());
                 drop(dispatcher);
+                let Ok(grant) = grant else { break };
                 match core.evidence.trial(grant.slot, now) {
                     Ok(trial) => {
                         let connect = self.connect_share(grant.slot, now);

@@ -1,8 +1,10 @@
 //! What a core counts: cells written by the core, read by the side runtime's page. Names are those of the reference.
 
+use crate::scheduler::registry::FILTER_NAMES;
+use crate::scheduler::run::Tally;
 use llmgw_obs::metric::{Counter, Gauge, Histogram};
 use llmgw_obs::registry;
-use llmgw_obs::registry::{DURATION, FIRST_TOKEN, Kind, Label, MetricDesc, OVERHEAD};
+use llmgw_obs::registry::{Bounds, DURATION, FIRST_TOKEN, Kind, Label, MetricDesc, OVERHEAD};
 use llmgw_obs::rows::Rows;
 
 /// Pools (and so models) that are counted apart; more are counted as `other`.
@@ -139,6 +141,21 @@ pub static ACCESS_LINES_LOST: MetricDesc = MetricDesc {
     labels: &[],
 };
 
+/// See [`DecisionCells::considered`].
+pub static CANDIDATES_CONSIDERED: MetricDesc = MetricDesc {
+    name: "llmgw_candidates_considered",
+    help: "Endpoints looked at for one decision, before filters",
+    kind: Kind::Histogram(CANDIDATES),
+    labels: &[],
+};
+/// See [`DecisionCells::filtered`].
+pub static CANDIDATES_FILTERED: MetricDesc = MetricDesc {
+    name: "llmgw_candidates_filtered_total",
+    help: "Endpoints that a filter kept from a decision",
+    kind: Kind::Counter,
+    labels: &[Label::closed("filter", &FILTER_NAMES)],
+};
+
 /// Every metric that cores count.
 pub static METRICS: &[&MetricDesc] = &[
     &REQUESTS,
@@ -158,6 +175,8 @@ pub static METRICS: &[&MetricDesc] = &[
     &UPSTREAM_CONNECTIONS,
     &PANICS,
     &ACCESS_LINES_LOST,
+    &CANDIDATES_CONSIDERED,
+    &CANDIDATES_FILTERED,
 ];
 
 /// The position of a status code in [`STATUSES`].
@@ -197,6 +216,44 @@ impl PoolCells {
     }
 }
 
+/// Numbers of endpoints, in millions as all bounds are.
+pub const CANDIDATES: Bounds = Bounds::micros(&[
+    1_000_000,
+    2_000_000,
+    4_000_000,
+    8_000_000,
+    16_000_000,
+    32_000_000,
+    64_000_000,
+    256_000_000,
+    1_024_000_000,
+    4_096_000_000,
+]);
+
+/// What one core counts of its decisions.
+pub struct DecisionCells {
+    /// Endpoints looked at, by decision.
+    pub considered: Histogram,
+    /// Endpoints that a filter dropped, in the filters' order.
+    pub filtered: [Counter; FILTER_NAMES.len()],
+}
+
+impl DecisionCells {
+    fn new() -> Self {
+        Self { considered: Histogram::new(CANDIDATES), filtered: std::array::from_fn(|_| Counter::new()) }
+    }
+
+    /// Counts one decision.
+    pub fn count(&self, tally: &Tally) {
+        self.considered.observe_micros(u64::from(tally.considered) * 1_000_000);
+        for (cell, count) in self.filtered.iter().zip(tally.filtered) {
+            if count > 0 {
+                cell.add(count.into());
+            }
+        }
+    }
+}
+
 /// What one core counts. Owner: that core; read by the metrics page.
 pub struct CoreCells {
     /// By the pool's metric row.
@@ -231,6 +288,8 @@ pub struct CoreCells {
     pub panics: Counter,
     /// Request log lines lost.
     pub access_lines_lost: Counter,
+    /// What its decisions went through.
+    pub decisions: DecisionCells,
 }
 
 impl CoreCells {
@@ -253,6 +312,7 @@ impl CoreCells {
             upstream_retried: Gauge::new(),
             panics: Counter::new(),
             access_lines_lost: Counter::new(),
+            decisions: DecisionCells::new(),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use llmgw_obs::document::{self, Section};
 use llmgw_obs::registry::{Kind, Label, MetricDesc};
+use llmgw_router::scheduler::registry::SCORER_NAMES;
 
 const REPLICA: Label = Label::known("replica", "endpoints of the route table");
 
@@ -16,6 +17,12 @@ pub(crate) static ENDPOINT_READY: MetricDesc = MetricDesc {
     help: "Whether an endpoint may get requests (1) or not (0)",
     kind: Kind::Gauge,
     labels: &[REPLICA],
+};
+pub(crate) static SCORER_VALUE: MetricDesc = MetricDesc {
+    name: "llmgw_scorer_value",
+    help: "What a scorer says of an endpoint at this moment: 1 is best, below 0 is to be avoided",
+    kind: Kind::Gauge,
+    labels: &[Label::closed("scorer", &SCORER_NAMES), REPLICA],
 };
 pub(crate) static BREAKER_STATE: MetricDesc = MetricDesc {
     name: "llmgw_breaker_state",
@@ -116,6 +123,7 @@ pub(crate) static START_TIME: MetricDesc = MetricDesc {
 pub static METRICS: &[&MetricDesc] = &[
     &ENDPOINT_INFLIGHT,
     &ENDPOINT_READY,
+    &SCORER_VALUE,
     &BREAKER_STATE,
     &ENDPOINT_COOLING,
     &ENDPOINT_DRAINING,

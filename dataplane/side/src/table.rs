@@ -15,7 +15,7 @@ use llmgw_router::board::{Board, SlotBook};
 use llmgw_router::metrics::POOL_ROWS_MAX;
 use llmgw_router::scheduler::registry;
 use llmgw_types::snapshot::{Endpoint, EngineAddr, Member, ModelName, ModelRoute, Placement, ProfileSpec, SessionSpec};
-use llmgw_types::{BoardSlot, Pool, PoolKey, RouteTable};
+use llmgw_types::{BoardSlot, Pool, PoolKey, RouteTable, Snapshot};
 
 /// The picker of profiles whose own is not there; no model can be routed by one of those.
 const PICKER: &str = "p2c";
@@ -270,7 +270,7 @@ fn row(at: usize) -> u32 {
     u32::try_from(at).unwrap_or(u32::MAX)
 }
 
-/// Names of the newest table, for pages and logs. Holds no key and no address.
+/// The newest table and its names, for pages and logs.
 #[derive(Debug, Default)]
 pub struct View {
     /// The table's number.
@@ -281,6 +281,8 @@ pub struct View {
     pub models: Vec<(String, Vec<BoardSlot>)>,
     /// Rows that the table counts in, `other` first, then sorted by name.
     pub rows: Vec<(RowIdx, [String; 2])>,
+    /// The table itself.
+    pub routes: Option<Arc<Snapshot>>,
     all_rows: Vec<[String; 2]>,
     slot_names: HashMap<BoardSlot, Arc<str>>,
 }
@@ -311,6 +313,7 @@ impl View {
             replicas,
             models,
             rows,
+            routes: Snapshot::of(table).ok().map(Arc::new),
             all_rows: book.rows.iter().map(|(_, values)| values.map(str::to_owned)).collect(),
             slot_names: book.slot_names.clone(),
         }

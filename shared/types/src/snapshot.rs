@@ -195,6 +195,13 @@ pub struct Snapshot {
     bytes: AlignedVec,
 }
 
+impl std::fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // A table holds keys of engines.
+        write!(f, "Snapshot({} bytes)", self.bytes.len())
+    }
+}
+
 impl Snapshot {
     /// Writes a table into a buffer. Cost: about 95 µs and 330 KB for 1,000 endpoints.
     ///

@@ -179,7 +179,7 @@ impl Scheduler {
 }
 
 /// The members of a pool as candidates, in its order.
-pub(crate) fn members<'a>(
+fn members<'a>(
     table: &'a ArchivedRouteTable,
     pool: &'a ArchivedPool,
     ctx: &'a Context<'_>,
@@ -191,6 +191,22 @@ pub(crate) fn members<'a>(
         let endpoint_row = EndpointIdx(row.endpoint.to_native());
         Some(Candidate { endpoint: endpoint_row, member, slot, weight, has_addr: endpoint.addr.is_some() })
     })
+}
+
+/// What each scorer says of each member of a pool now, whether it may get requests or not. For pages, never for a
+/// decision: allocates, and reads every cell.
+pub fn survey(
+    table: &ArchivedRouteTable,
+    pool: &ArchivedPool,
+    ctx: &Context<'_>,
+    mut tell: impl FnMut(&'static str, EndpointIdx, f32),
+) {
+    let candidates: Vec<Candidate> = members(table, pool, ctx).collect();
+    let mut scores = vec![0.0; candidates.len()];
+    for scorer in &registry::SCORERS {
+        scorer.score(ctx, &candidates, &mut scores);
+        candidates.iter().zip(&scores).for_each(|(candidate, score)| tell(scorer.name(), candidate.endpoint, *score));
+    }
 }
 
 /// The part of its weight that an endpoint has so long after it became ready.

@@ -3,7 +3,7 @@
 //! Label values are names of the newest route table, so whatever clients send adds no series, and what left the
 //! table is not shown any more.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use llmgw_config::ServerConfig;
@@ -18,6 +18,10 @@ use llmgw_router::board::Board;
 use llmgw_router::endpoint::{BreakerState, EndpointCells, MetricsState};
 use llmgw_router::metrics::{self as core, CoreCells, PoolCells, STATUSES};
 use llmgw_router::readiness::Readiness;
+use llmgw_router::scheduler::Context;
+use llmgw_router::scheduler::registry::FILTER_NAMES;
+use llmgw_router::scheduler::run::survey;
+use llmgw_types::CoreId;
 use tokio::sync::{mpsc, watch};
 
 use crate::metrics as own;
@@ -120,6 +124,16 @@ fn whole_cores(page: &mut Page, cores: &[Arc<CoreCells>]) {
         .count(&["retried"], grown(|core| &core.upstream_retried));
     page.family(&core::PANICS).count(&[], counter(|core| &core.panics));
     page.family(&core::ACCESS_LINES_LOST).count(&[], counter(|core| &core.access_lines_lost));
+    decisions(page, cores);
+}
+
+fn decisions(page: &mut Page, cores: &[Arc<CoreCells>]) {
+    let considered = merge::histograms(core::CANDIDATES, cores.iter().map(|core| &core.decisions.considered));
+    page.family(&core::CANDIDATES_CONSIDERED).histogram(&[], &considered);
+    for (at, filter) in FILTER_NAMES.iter().enumerate() {
+        let dropped = merge::counters(cores.iter().filter_map(|core| core.decisions.filtered.get(at)));
+        page.family(&core::CANDIDATES_FILTERED).count(&[filter], dropped);
+    }
 }
 
 fn endpoints(page: &mut Page, board: &Board, view: &View) {
@@ -140,12 +154,32 @@ fn endpoints(page: &mut Page, board: &Board, view: &View) {
         page.family(&own::ENDPOINT_DRAINING).gauge(&[replica], i64::from(is_draining));
         own_words(page, replica, cells);
     }
+    scorer_values(page, board, view);
     for (model, slots) in &view.models {
         let ready = slots.iter().filter(|slot| board.is_ready(**slot)).count();
         let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         page.family(&own::REPLICAS)
             .gauge(&[model, "ready"], number(ready))
             .gauge(&[model, "not_ready"], number(slots.len() - ready));
+    }
+}
+
+/// One value an endpoint and scorer: an endpoint of several pools is judged in the first of them. A session is a
+/// request's own and has none.
+fn scorer_values(page: &mut Page, board: &Board, view: &View) {
+    let Some(table) = view.routes.as_ref().map(|routes| routes.table()) else { return };
+    let now = Mono::now();
+    let mut judged: HashMap<u32, u32> = HashMap::new();
+    for (pool, row) in table.pools.iter().zip(0u32..) {
+        let Some(route) = table.models.get(pool.model.to_native() as usize) else { continue };
+        let ctx = Context::of(board, CoreId(0), now, table, route, pool);
+        survey(table, pool, &ctx, |scorer, endpoint, value| {
+            let name = table.endpoints.get(endpoint.idx()).map_or("", |endpoint| endpoint.name.as_str());
+            let is_first = *judged.entry(endpoint.0).or_insert(row) == row;
+            if is_first && scorer != "session" {
+                page.family(&own::SCORER_VALUE).ratio(&[scorer, name], value.into());
+            }
+        });
     }
 }
 
