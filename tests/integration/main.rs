@@ -9,5 +9,6 @@ mod pair;
 mod reliability;
 mod reload;
 mod routes;
+mod routing;
 mod streams;
 mod transports;

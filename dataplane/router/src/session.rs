@@ -99,7 +99,11 @@ impl Ring {
     }
 }
 
-/// How much a member may hold: its part of the pool's requests, this one included, times the factor, rounded up.
+/// What a member may hold in any case: a session's next request often comes before its last one is counted down.
+const REQUESTS_FREE: f64 = 2.0;
+
+/// How much a member may hold: its part of the pool's requests, this one included, times the factor, rounded up; two in
+/// any case.
 #[derive(Debug, Clone, Copy)]
 pub struct Bound {
     /// Requests in flight in the pool.
@@ -115,7 +119,7 @@ impl Bound {
     pub fn admits(&self, requests: i64, weight: f32) -> bool {
         let part = f64::from(weight) / f64::from(self.weight).max(f64::MIN_POSITIVE);
         let most = (f64::from(self.factor.max(1.0)) * (self.requests.max(0) + 1) as f64 * part).ceil();
-        ((requests.max(0) + 1) as f64) <= most
+        ((requests.max(0) + 1) as f64) <= most.max(REQUESTS_FREE)
     }
 }
 
@@ -197,7 +201,7 @@ mod tests {
             let bound = Bound { requests: placed, weight: 600.0, factor: 1.25 };
             let member = ring.find(7, |member| bound.admits(loads[member as usize], 100.0)).expect("there is room");
             loads[member as usize] += 1;
-            let most = (1.25 * (placed + 1) as f64 / 6.0).ceil() as i64;
+            let most = ((1.25 * (placed + 1) as f64 / 6.0).ceil() as i64).max(2);
             assert!(loads.iter().all(|load| *load <= most), "{loads:?}");
         }
     }

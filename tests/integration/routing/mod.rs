@@ -1,0 +1,4 @@
+//! Where requests go, asked of the built gateway.
+
+mod spread;
+mod wishes;
