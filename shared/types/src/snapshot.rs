@@ -330,7 +330,7 @@ mod tests {
         let check = |change: fn(&mut RouteTable), says: &str| {
             let mut bad = table();
             change(&mut bad);
-            let error = Snapshot::of(&bad).err().expect("refused").to_string();
+            let error = Snapshot::of(&bad).expect_err("refused").to_string();
             assert!(error.contains(says), "{error}");
         };
         check(|t| t.pools[0].model = 9, "names a model that is not there");
