@@ -148,7 +148,12 @@ impl Evidence {
     }
 }
 
-/// The only request that a half-open endpoint gets for now; given back when dropped.
+/// How long a trial that has ended stays taken, for its verdict to reach the endpoint's owner. The owner gives it back
+/// as soon as it has heard; without this the next request would slip through while the verdict crosses the lane.
+const HANDOVER: Duration = Duration::from_millis(100);
+
+/// The only request that a half-open endpoint gets for now; given back when dropped, once its verdict had time to
+/// arrive.
 pub(crate) struct Trial {
     board: Arc<Board>,
     slot: BoardSlot,
@@ -156,7 +161,7 @@ pub(crate) struct Trial {
 
 impl Drop for Trial {
     fn drop(&mut self) {
-        self.board.free_trial(self.slot);
+        self.board.hold_trial(self.slot, Mono::now() + HANDOVER);
     }
 }
 

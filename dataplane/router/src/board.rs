@@ -136,6 +136,11 @@ impl Board {
         taken <= now.0 && cell.compare_exchange(taken, until.0, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
+    /// Keeps the trial taken until `until`, by whoever has it.
+    pub fn hold_trial(&self, slot: BoardSlot, until: Mono) {
+        self.trials[slot.idx()].store(until.0, Ordering::Release);
+    }
+
     /// Gives the trial back.
     pub fn free_trial(&self, slot: BoardSlot) {
         self.trials[slot.idx()].store(0, Ordering::Release);
@@ -250,6 +255,8 @@ mod tests {
         assert!(board.is_trial_free(slot, Mono(5)) && board.take_trial(slot, Mono(5), Mono(9)));
         assert!(!board.is_trial_free(slot, Mono(8)) && !board.take_trial(slot, Mono(8), Mono(20)));
         assert!(board.take_trial(slot, Mono(9), Mono(20)));
+        board.hold_trial(slot, Mono(30));
+        assert!(!board.is_trial_free(slot, Mono(29)) && board.is_trial_free(slot, Mono(30)));
         board.free_trial(slot);
         assert!(board.take_trial(slot, Mono(10), Mono(20)));
     }
