@@ -8,7 +8,7 @@ use llmgw_openai::scan::ScanError;
 
 /// Why a request failed. The word is the same in the body's `code`, in logs and in docs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reason {
+pub enum Reason {
     /// The head or framing of the request is not HTTP as we accept it; the status says which.
     BadHttp(u16),
     /// The body is not what the route takes.
@@ -60,20 +60,20 @@ impl Reason {
         }
     }
 
-    pub(crate) const fn status(self) -> u16 {
+    pub const fn status(self) -> u16 {
         self.row().0
     }
 
-    pub(crate) const fn kind(self) -> &'static str {
+    pub const fn kind(self) -> &'static str {
         self.row().1
     }
 
-    pub(crate) const fn code(self) -> &'static str {
+    pub const fn code(self) -> &'static str {
         self.row().2
     }
 
     /// Seconds after which trying again makes sense, for refusals that pass.
-    pub(crate) const fn retry_after(self) -> Option<u32> {
+    pub const fn retry_after(self) -> Option<u32> {
         match self {
             Self::NoEndpoint => Some(1),
             _ => None,
@@ -83,24 +83,24 @@ impl Reason {
 
 /// An error as a client gets it.
 #[derive(Clone, Debug)]
-pub(crate) struct ApiError {
-    pub(crate) reason: Reason,
-    pub(crate) message: Cow<'static, str>,
+pub struct ApiError {
+    pub reason: Reason,
+    pub message: Cow<'static, str>,
     /// The field of the request that is at fault.
-    pub(crate) param: Option<&'static str>,
+    pub param: Option<&'static str>,
 }
 
 impl ApiError {
-    pub(crate) fn new(reason: Reason, message: impl Into<Cow<'static, str>>) -> Self {
+    pub fn new(reason: Reason, message: impl Into<Cow<'static, str>>) -> Self {
         Self { reason, message: message.into(), param: None }
     }
 
-    pub(crate) fn internal() -> Self {
+    pub fn internal() -> Self {
         Self::new(Reason::Internal, "the gateway met a fault of its own with this request")
     }
 
     /// What an exchange with an engine came to. Names the replica, never its address.
-    pub(crate) fn of_exchange(error: ExchangeError, replica: &str) -> Self {
+    pub fn of_exchange(error: ExchangeError, replica: &str) -> Self {
         let reason = match error {
             ExchangeError::Connect(_) => Reason::EngineUnreachable,
             ExchangeError::Tls(_) => Reason::EngineTls,

@@ -16,7 +16,7 @@ const BYTES_MAX: usize = 6 << 10;
 const TAIL_BYTES: usize = 256;
 
 /// The explanation as JSON.
-pub(crate) fn text(explanation: &Explanation, table: &ArchivedRouteTable) -> String {
+pub fn text(explanation: &Explanation, table: &ArchivedRouteTable) -> String {
     let mut out = String::from("{\"decisions\":[");
     let mut omitted = 0;
     for look in &explanation.pools {

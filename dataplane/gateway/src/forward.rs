@@ -41,17 +41,19 @@ const FOR_US: [&str; 9] = [
     "x-api-key",
 ];
 
-fn is_for_us(name: &[u8]) -> bool {
+/// Whether a client's header ends here.
+pub fn is_for_us(name: &[u8]) -> bool {
     // Names of another length cost one comparison of two numbers each.
     is_owned(name) || FOR_US.iter().any(|known| name.eq_ignore_ascii_case(known.as_bytes()))
 }
 
-fn is_trace(name: &[u8]) -> bool {
+/// Whether a header carries the trace that a request belongs to.
+pub fn is_trace(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"traceparent") || name.eq_ignore_ascii_case(b"tracestate")
 }
 
 /// Headers only this gateway sets.
-fn is_owned(name: &[u8]) -> bool {
+pub fn is_owned(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"x-request-id")
         || name.get(..8).is_some_and(|start| start.eq_ignore_ascii_case(b"x-llmgw-"))
 }

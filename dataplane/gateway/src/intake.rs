@@ -21,7 +21,7 @@ use crate::route::BodyKind;
 const AUDIO_BYTES_PER_TOKEN: u64 = 256;
 
 /// A body and what was found in it.
-pub(crate) struct Intake {
+pub struct Intake {
     body: Bytes,
     found: Found,
 }
@@ -41,16 +41,12 @@ pub(crate) async fn read(
 ) -> Result<Option<Intake>, ApiError> {
     let ServerConn { reader, writer } = conn;
     let Some(body) = reader.body(head, writer).await? else { return Ok(None) };
-    let found = match kind {
-        BodyKind::Json => Found::Json(scan(&body)?),
-        BodyKind::Multipart => Found::Multipart(form(head, &body)?),
-    };
-    Ok(Some(Intake { body, found }))
+    let types = head.headers().filter(|(name, _)| name.eq_ignore_ascii_case(b"content-type"));
+    Intake::of(body, kind, types.map(|(_, value)| value)).map(Some)
 }
 
-fn form(head: &RequestHead, body: &[u8]) -> Result<Form, ApiError> {
-    let mut types = head.headers().filter(|(name, _)| name.eq_ignore_ascii_case(b"content-type"));
-    let content_type = types.next().map_or(&b""[..], |(_, value)| value);
+fn form<'h>(mut types: impl Iterator<Item = &'h [u8]>, body: &[u8]) -> Result<Form, ApiError> {
+    let content_type = types.next().unwrap_or_default();
     if types.next().is_some() {
         return Err(ApiError::new(Reason::BadRequest, "Content-Type is given twice; its boundary must be one"));
     }
@@ -59,15 +55,26 @@ fn form(head: &RequestHead, body: &[u8]) -> Result<Form, ApiError> {
 }
 
 impl Intake {
+    /// Checks a body. `types` are the values of the request's `Content-Type` lines.
+    ///
+    /// Errors: not a body of its kind that names a model.
+    pub fn of<'h>(body: Bytes, kind: BodyKind, types: impl Iterator<Item = &'h [u8]>) -> Result<Self, ApiError> {
+        let found = match kind {
+            BodyKind::Json => Found::Json(scan(&body)?),
+            BodyKind::Multipart => Found::Multipart(form(types, &body)?),
+        };
+        Ok(Self { body, found })
+    }
+
     /// The model's name as the client wrote it.
-    pub(crate) fn model(&self) -> Cow<'_, str> {
+    pub fn model(&self) -> Cow<'_, str> {
         match &self.found {
             Found::Json(scan) => scan.model(&self.body),
             Found::Multipart(form) => Cow::Borrowed(form.model(&self.body)),
         }
     }
 
-    pub(crate) fn is_streaming(&self) -> bool {
+    pub fn is_streaming(&self) -> bool {
         match &self.found {
             Found::Json(scan) => scan.is_streaming(),
             Found::Multipart(form) => form.is_streaming,
@@ -75,12 +82,12 @@ impl Intake {
     }
 
     /// Whether the client itself asked for usage in its stream.
-    pub(crate) fn asks_for_usage(&self) -> bool {
+    pub fn asks_for_usage(&self) -> bool {
         matches!(&self.found, Found::Json(scan) if scan.asks_for_usage())
     }
 
     /// What the body says of its session: the key its cache is kept by, else its user.
-    pub(crate) fn session_key(&self) -> Option<Cow<'_, str>> {
+    pub fn session_key(&self) -> Option<Cow<'_, str>> {
         match &self.found {
             Found::Json(scan) => Some(scan.prompt_cache_key.or(scan.user)?.read(&self.body)),
             Found::Multipart(_) => None,
@@ -88,7 +95,7 @@ impl Intake {
     }
 
     /// The stored response that this request goes on from.
-    pub(crate) fn previous_response(&self) -> Option<Cow<'_, str>> {
+    pub fn previous_response(&self) -> Option<Cow<'_, str>> {
         match &self.found {
             Found::Json(scan) => Some(scan.previous_response_id?.read(&self.body)),
             Found::Multipart(_) => None,
@@ -96,7 +103,7 @@ impl Intake {
     }
 
     /// A guess at the prompt's length. Units: tokens.
-    pub(crate) fn prompt_tokens_estimate(&self) -> u64 {
+    pub fn prompt_tokens_estimate(&self) -> u64 {
         let bytes = self.body.len() as u64;
         match &self.found {
             Found::Multipart(_) => bytes.div_ceil(AUDIO_BYTES_PER_TOKEN),
@@ -108,7 +115,7 @@ impl Intake {
 
     /// The body for an engine that calls the model `served_as`, asked for usage where `adds_usage` says so; in pieces,
     /// each of what stays shared with the original.
-    pub(crate) fn pieces(&self, served_as: &str, adds_usage: bool) -> Pieces {
+    pub fn pieces(&self, served_as: &str, adds_usage: bool) -> Pieces {
         let renames = self.model() != served_as;
         match &self.found {
             Found::Json(scan) => {
@@ -134,7 +141,7 @@ impl Intake {
 }
 
 /// A body as it goes out. The usual one is whole and costs no allocation.
-pub(crate) enum Pieces {
+pub enum Pieces {
     Whole([Bytes; 1]),
     Cut(Vec<Bytes>),
 }

@@ -9,21 +9,25 @@
 pub mod core_main;
 pub mod setup;
 
+// What is decided or said of a request without touching a connection. The conventional gateway of bench/stock does
+// with the same.
+pub mod error;
+pub mod explain;
+pub mod forward;
+pub mod intake;
+pub mod resolve;
+pub mod route;
+pub mod tail;
+
 mod attempt;
 mod connection;
 mod core;
-mod error;
 mod evidence;
-mod explain;
 mod finish;
-mod forward;
 mod handlers;
-mod intake;
 mod relay;
-mod resolve;
 mod respond;
 mod retry;
-mod route;
 mod routing;
 mod serve;
 mod snapshot;

@@ -10,7 +10,7 @@ const NAMES_SHOWN: usize = 20;
 /// The model that a name or alias means.
 ///
 /// Errors: no such model; the message lists the ones there are.
-pub(crate) fn model(table: &ArchivedRouteTable, name: &str) -> Result<u32, ApiError> {
+pub fn model(table: &ArchivedRouteTable, name: &str) -> Result<u32, ApiError> {
     if let Some((row, _)) = table.model(name) {
         return Ok(row);
     }

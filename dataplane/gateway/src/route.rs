@@ -9,7 +9,7 @@ use llmgw_openai::style::ErrorStyle;
 
 /// Where a request goes by its method and path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Route<'a> {
+pub enum Route<'a> {
     /// A POST whose body names a model; forwarded to an engine under the same path.
     Inference(&'static Inference),
     /// A response that an engine holds.
@@ -33,29 +33,29 @@ pub(crate) enum Route<'a> {
 
 /// A route that engines answer.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Inference {
+pub struct Inference {
     /// Here and at the engine.
-    pub(crate) path: &'static str,
-    pub(crate) body: BodyKind,
-    pub(crate) usage: UsageReport,
-    pub(crate) errors: ErrorStyle,
-    pub(crate) streams: Streams,
+    pub path: &'static str,
+    pub body: BodyKind,
+    pub usage: UsageReport,
+    pub errors: ErrorStyle,
+    pub streams: Streams,
     /// Whether `stream_options` may be added for a client that did not ask for usage.
-    pub(crate) injects_usage: bool,
+    pub injects_usage: bool,
     /// Whether the engine may hold the answer for a later request that names it.
-    pub(crate) stores: bool,
+    pub stores: bool,
 }
 
 /// How a request's body is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BodyKind {
+pub enum BodyKind {
     Json,
     Multipart,
 }
 
 /// What an answer says of its tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum UsageReport {
+pub enum UsageReport {
     /// Always; where it is missing, that is counted.
     Expected,
     /// Some engines say, others do not.
@@ -66,7 +66,7 @@ pub(crate) enum UsageReport {
 
 /// Whether an answer may be a stream of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Streams {
+pub enum Streams {
     Never,
     /// Where the body's `stream` says so.
     OnRequest,
@@ -89,7 +89,7 @@ const AUDIO_IN: Inference =
     Inference { body: BodyKind::Multipart, usage: UsageReport::IfAny, streams: Streams::OnRequest, ..JSON };
 
 /// Every route that engines answer.
-pub(crate) static ROUTES: [Inference; 16] = [
+pub static ROUTES: [Inference; 16] = [
     Inference { path: "/v1/chat/completions", injects_usage: true, ..GENERATION },
     Inference { path: "/v1/completions", injects_usage: true, ..GENERATION },
     Inference { path: "/v1/responses", stores: true, ..GENERATION },
@@ -110,15 +110,15 @@ pub(crate) static ROUTES: [Inference; 16] = [
 
 /// A request about a stored response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stored<'a> {
+pub struct Stored<'a> {
     /// Made of letters, digits, `_` and `-` alone.
-    pub(crate) id: &'a str,
-    pub(crate) act: Act,
+    pub id: &'a str,
+    pub act: Act,
 }
 
 /// What is to happen to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Act {
+pub enum Act {
     Read,
     Delete,
     Cancel,
@@ -126,7 +126,7 @@ pub(crate) enum Act {
 
 impl Route<'_> {
     /// A fixed word for logs.
-    pub(crate) fn word(&self) -> &'static str {
+    pub fn word(&self) -> &'static str {
         match self {
             Self::Inference(route) => route.path,
             Self::Stored(Stored { act: Act::Cancel, .. }) => "/v1/responses/{id}/cancel",
@@ -141,7 +141,7 @@ impl Route<'_> {
 }
 
 /// Splits a target into path and query; the query keeps its question mark.
-pub(crate) fn split_query(target: &[u8]) -> (&[u8], &[u8]) {
+pub fn split_query(target: &[u8]) -> (&[u8], &[u8]) {
     match memchr::memchr(b'?', target) {
         Some(at) => target.split_at(at),
         None => (target, b""),
@@ -150,7 +150,7 @@ pub(crate) fn split_query(target: &[u8]) -> (&[u8], &[u8]) {
 
 /// Finds the route of a method and path. One slash at the end means nothing; anything else that is not exactly a route
 /// of ours (`//`, `..`, escapes outside a model's name) is unknown.
-pub(crate) fn route<'a>(method: &[u8], path: &'a [u8]) -> Route<'a> {
+pub fn route<'a>(method: &[u8], path: &'a [u8]) -> Route<'a> {
     let path = path.strip_suffix(b"/").unwrap_or(path);
     if let Some(found) = ROUTES.iter().find(|route| route.path.as_bytes() == path) {
         return if method == b"POST" { Route::Inference(found) } else { Route::WrongMethod { allow: "POST" } };
@@ -171,7 +171,7 @@ pub(crate) fn route<'a>(method: &[u8], path: &'a [u8]) -> Route<'a> {
 }
 
 /// In which shape errors of a path are, whether or not it is served.
-pub(crate) fn error_style(path: &[u8]) -> ErrorStyle {
+pub fn error_style(path: &[u8]) -> ErrorStyle {
     match path.strip_prefix(b"/v1/messages") {
         Some([] | [b'/', ..]) => ErrorStyle::Anthropic,
         _ => ErrorStyle::OpenAi,

@@ -8,7 +8,7 @@ use llmgw_http::client::{EngineIo, Piece, Upstream};
 use llmgw_http::server::{BodyLength, ServerConn};
 use llmgw_kit::clock::Mono;
 use llmgw_openai::error::Wrapping;
-use llmgw_openai::usage::{Reading, of_body};
+use llmgw_openai::usage::Reading;
 use llmgw_runtime::tcp::Tcp;
 use llmgw_runtime::timer::timeout;
 
@@ -17,11 +17,10 @@ use crate::error::{ApiError, Reason};
 use crate::finish::Finish;
 use crate::relay::{Answer, Broken, Limit, next_piece, piece_limit, send_end, send_piece, send_start};
 use crate::respond;
+use crate::tail::Tail;
 
 /// How much of an engine's error is read; what lies beyond is not passed on.
 const ERROR_BYTES_MAX: usize = 1024 * 1024;
-/// How much of an answer's end is kept to find its usage in.
-const TAIL_BYTES: usize = 32 * 1024;
 
 /// Reads an error's body up to a bound. A body that breaks off or takes too long counts as far as it came.
 pub(crate) async fn collect(core: &Core, upstream: &mut Upstream<EngineIo>, deadline: Mono) -> Vec<u8> {
@@ -165,63 +164,4 @@ fn read_usage(tail: &Tail, answer: &Answer<'_>, finish: &mut Finish) {
     let is_plain = answer.head.header("content-encoding").is_none_or(|coding| coding.eq_ignore_ascii_case(b"identity"));
     let reading = if is_plain { tail.usage() } else { Reading::default() };
     finish.usage(reading.usage, reading.absurd_count);
-}
-
-/// The end of an answer, as much as usage is looked for in.
-#[derive(Default)]
-struct Tail {
-    bytes: Vec<u8>,
-    is_cut: bool,
-}
-
-impl Tail {
-    fn add(&mut self, payload: &[u8]) {
-        if payload.len() >= TAIL_BYTES {
-            self.is_cut |= !self.bytes.is_empty() || payload.len() > TAIL_BYTES;
-            self.bytes.clear();
-            self.bytes.extend_from_slice(payload.get(payload.len() - TAIL_BYTES..).unwrap_or_default());
-            return;
-        }
-        let over = (self.bytes.len() + payload.len()).saturating_sub(TAIL_BYTES);
-        if over > 0 {
-            self.is_cut = true;
-            self.bytes.drain(..over);
-        }
-        self.bytes.extend_from_slice(payload);
-    }
-
-    /// Usage of the whole answer, or of one whose front is gone: then it is looked for in the last field of that name.
-    fn usage(&self) -> Reading {
-        if !self.is_cut {
-            return of_body(&self.bytes);
-        }
-        match memchr::memmem::rfind(&self.bytes, b"\"usage\"") {
-            Some(at) => of_body(&[b"{", self.bytes.get(at..).unwrap_or_default()].concat()),
-            None => Reading::default(),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn usage_is_found_at_the_end_of_an_answer_of_any_length_and_cut() {
-        let usage = r#""usage":{"prompt_tokens":7,"completion_tokens":2,"total_tokens":9},"extra":{"a":[1]}}"#;
-        for filler in [0, 10, TAIL_BYTES - 200, TAIL_BYTES, 3 * TAIL_BYTES + 1] {
-            let body = format!("{{\"data\":\"{}\",{usage}", "x".repeat(filler));
-            for step in [1usize << 20, 1000, 33] {
-                let mut tail = Tail::default();
-                body.as_bytes().chunks(step).for_each(|piece| tail.add(piece));
-                let reading = tail.usage();
-                assert_eq!((reading.usage.prompt, reading.usage.completion), (Some(7), Some(2)), "{filler} {step}");
-                assert_eq!(reading.absurd_count, 0);
-                assert!(tail.bytes.len() <= TAIL_BYTES);
-            }
-        }
-        let mut tail = Tail::default();
-        tail.add(br#"{"data":[1,2,3]}"#);
-        assert!(tail.usage().usage.is_empty());
-    }
 }

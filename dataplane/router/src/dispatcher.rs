@@ -84,64 +84,59 @@ pub struct Wanted<'a> {
     pub now: Mono,
 }
 
-/// Decides for one core.
-pub struct Dispatcher {
-    share: Rc<CoreBoard>,
+/// What a decision looks at.
+#[derive(Clone, Copy)]
+pub struct View<'a> {
+    /// The load board.
+    pub board: &'a Board,
+    /// Whose decision it is.
+    pub core: CoreId,
+    /// The tables.
+    pub map: Map<'a>,
+}
+
+/// An endpoint that was chosen; nothing is counted yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// The pool.
+    pub pool: PoolIdx,
+    /// The endpoint, a row of the same table.
+    pub endpoint: EndpointIdx,
+    /// Its position among the pool's members.
+    pub member: u32,
+    /// Its column on the board.
+    pub slot: BoardSlot,
+}
+
+/// Decides, and counts nothing: for whoever counts in a way of its own. Cores use a [`Dispatcher`].
+pub struct Decider {
     scheduler: Scheduler,
 }
 
-impl Dispatcher {
-    /// A dispatcher for `core`.
-    pub fn new(board: Arc<Board>, core: CoreId, scheduler: Scheduler) -> Self {
-        Self { share: Rc::new(CoreBoard { board, core }), scheduler }
+impl Decider {
+    /// A decider that chooses with `scheduler`.
+    pub fn new(scheduler: Scheduler) -> Self {
+        Self { scheduler }
     }
 
-    /// Finds a place for a request in the first of its model's pools (by priority) with an eligible endpoint, and
-    /// counts it there before it returns. Fills in `explanation` where one is wanted.
+    /// The endpoint for a request, in the first of its model's pools (by priority) with an eligible one. Fills in
+    /// `explanation` where one is wanted.
     ///
     /// Errors: no pool has an eligible endpoint.
-    pub fn dispatch(
+    pub fn choose(
         &mut self,
-        map: Map<'_>,
+        view: View<'_>,
         wanted: &Wanted<'_>,
         mut explanation: Option<&mut Explanation>,
-    ) -> Result<Grant, NoEndpoint> {
-        let route = map.table.models.get(wanted.model as usize).ok_or(NoEndpoint)?;
+    ) -> Result<Choice, NoEndpoint> {
+        let route = view.map.table.models.get(wanted.model as usize).ok_or(NoEndpoint)?;
         if wanted.pinned.is_some() {
-            let grant = self.try_pools(map, route, wanted, explanation.as_deref_mut());
-            if grant.is_ok() {
-                return grant;
+            let choice = self.try_pools(view, route, wanted, explanation.as_deref_mut());
+            if choice.is_ok() {
+                return choice;
             }
         }
-        self.try_pools(map, route, &Wanted { pinned: None, ..*wanted }, explanation)
-    }
-
-    /// Of the endpoints that nothing but a cooldown or a breaker keeps from requests, the one that comes back first,
-    /// and a place there: for requests that would find nobody at all.
-    ///
-    /// Errors: none of the model's endpoints is ready.
-    pub fn last_resort(&mut self, map: Map<'_>, wanted: &Wanted<'_>) -> Result<Grant, NoEndpoint> {
-        let board = &self.share.board;
-        let route = map.table.models.get(wanted.model as usize).ok_or(NoEndpoint)?;
-        let mut first: Option<(Mono, PoolIdx, u32, EndpointIdx, BoardSlot)> = None;
-        for row in route.pools.iter().map(|row| row.to_native()) {
-            let Some(pool) = map.table.pools.get(row as usize) else { continue };
-            for (member, endpoint) in (0u32..).zip(pool.members.iter().map(|member| member.endpoint.to_native())) {
-                let Some(found) = map.table.endpoints.get(endpoint as usize) else { continue };
-                let slot = BoardSlot(found.slot.to_native());
-                let cells = board.endpoint(slot);
-                let is_usable = found.addr.is_some() && cells.is_ready() && !cells.is_draining();
-                let back_at = cells.out_until();
-                let is_sooner = first.is_none_or(|(earliest, ..)| back_at < earliest);
-                if is_usable && is_sooner && !wanted.excluded.contains(&slot) {
-                    first = Some((back_at, PoolIdx(row), member, EndpointIdx(endpoint), slot));
-                }
-            }
-        }
-        let (_, pool, member, endpoint, slot) = first.ok_or(NoEndpoint)?;
-        board.raise(self.share.core, slot, wanted.tokens);
-        let place = Place { share: self.share.clone(), slot, tokens: wanted.tokens };
-        Ok(Grant { pool, endpoint, member, slot, place })
+        self.try_pools(view, route, &Wanted { pinned: None, ..*wanted }, explanation)
     }
 
     /// What decisions went through since this was asked last.
@@ -151,17 +146,17 @@ impl Dispatcher {
 
     fn try_pools(
         &mut self,
-        map: Map<'_>,
+        View { board, core, map }: View<'_>,
         route: &ArchivedModelRoute,
         wanted: &Wanted<'_>,
         mut explanation: Option<&mut Explanation>,
-    ) -> Result<Grant, NoEndpoint> {
+    ) -> Result<Choice, NoEndpoint> {
         let profile = wanted.profile.unwrap_or_else(|| route.profile.to_native());
         let profile = map.profiles.get(profile as usize).ok_or(NoEndpoint)?;
         let rows = route.pools.iter().map(|row| row.to_native());
         let pools = rows.filter_map(|row| Some((row, map.table.pools.get(row as usize)?)));
         for (row, pool) in pools {
-            let ctx = Context::of(&self.share.board, self.share.core, wanted.now, map.table, route, pool);
+            let ctx = Context::of(board, core, wanted.now, map.table, route, pool);
             let ctx = Context { excluded: wanted.excluded, pinned: wanted.pinned, ..ctx };
             let session = match (wanted.session, route.placement.session.as_ref(), map.rings.get(row as usize)) {
                 (Some(key), Some(spec), Some(ring)) => {
@@ -175,18 +170,85 @@ impl Dispatcher {
             }
             let within = InPool { table: map.table, pool, profile, session };
             if let Some(chosen) = self.scheduler.pick(within, &ctx, look) {
-                self.share.board.raise(self.share.core, chosen.slot, wanted.tokens);
-                let place = Place { share: self.share.clone(), slot: chosen.slot, tokens: wanted.tokens };
-                return Ok(Grant {
+                return Ok(Choice {
                     pool: PoolIdx(row),
                     endpoint: chosen.endpoint,
                     member: chosen.member,
                     slot: chosen.slot,
-                    place,
                 });
             }
         }
         Err(NoEndpoint)
+    }
+}
+
+/// Of the endpoints that nothing but a cooldown or a breaker keeps from requests, the one that comes back first: for
+/// requests that would find nobody at all.
+///
+/// Errors: none of the model's endpoints is ready.
+pub fn first_back(board: &Board, table: &ArchivedRouteTable, wanted: &Wanted<'_>) -> Result<Choice, NoEndpoint> {
+    let route = table.models.get(wanted.model as usize).ok_or(NoEndpoint)?;
+    let mut first: Option<(Mono, Choice)> = None;
+    for row in route.pools.iter().map(|row| row.to_native()) {
+        let Some(pool) = table.pools.get(row as usize) else { continue };
+        for (member, endpoint) in (0u32..).zip(pool.members.iter().map(|member| member.endpoint.to_native())) {
+            let Some(found) = table.endpoints.get(endpoint as usize) else { continue };
+            let slot = BoardSlot(found.slot.to_native());
+            let cells = board.endpoint(slot);
+            let is_usable = found.addr.is_some() && cells.is_ready() && !cells.is_draining();
+            let back_at = cells.out_until();
+            let is_sooner = first.is_none_or(|(earliest, _)| back_at < earliest);
+            if is_usable && is_sooner && !wanted.excluded.contains(&slot) {
+                first = Some((back_at, Choice { pool: PoolIdx(row), endpoint: EndpointIdx(endpoint), member, slot }));
+            }
+        }
+    }
+    first.map(|(_, choice)| choice).ok_or(NoEndpoint)
+}
+
+/// Decides for one core.
+pub struct Dispatcher {
+    share: Rc<CoreBoard>,
+    decider: Decider,
+}
+
+impl Dispatcher {
+    /// A dispatcher for `core`.
+    pub fn new(board: Arc<Board>, core: CoreId, scheduler: Scheduler) -> Self {
+        Self { share: Rc::new(CoreBoard { board, core }), decider: Decider::new(scheduler) }
+    }
+
+    /// Finds a place for a request, see [`Decider::choose`], and counts it there before it returns.
+    ///
+    /// Errors: no pool has an eligible endpoint.
+    pub fn dispatch(
+        &mut self,
+        map: Map<'_>,
+        wanted: &Wanted<'_>,
+        explanation: Option<&mut Explanation>,
+    ) -> Result<Grant, NoEndpoint> {
+        let view = View { board: &self.share.board, core: self.share.core, map };
+        let choice = self.decider.choose(view, wanted, explanation)?;
+        Ok(self.grant(choice, wanted.tokens))
+    }
+
+    /// A place at the endpoint that [`first_back`] finds.
+    ///
+    /// Errors: none of the model's endpoints is ready.
+    pub fn last_resort(&mut self, map: Map<'_>, wanted: &Wanted<'_>) -> Result<Grant, NoEndpoint> {
+        let choice = first_back(&self.share.board, map.table, wanted)?;
+        Ok(self.grant(choice, wanted.tokens))
+    }
+
+    /// What decisions went through since this was asked last.
+    pub fn take_tally(&mut self) -> Tally {
+        self.decider.take_tally()
+    }
+
+    fn grant(&self, choice: Choice, tokens: u32) -> Grant {
+        let Choice { pool, endpoint, member, slot } = choice;
+        self.share.board.raise(self.share.core, slot, tokens);
+        Grant { pool, endpoint, member, slot, place: Place { share: self.share.clone(), slot, tokens } }
     }
 }
 

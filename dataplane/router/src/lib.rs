@@ -23,4 +23,4 @@ pub mod settings;
 pub mod stored;
 
 pub use board::Board;
-pub use dispatcher::{Dispatcher, Grant, Map, NoEndpoint, Place, Wanted};
+pub use dispatcher::{Choice, Decider, Dispatcher, Grant, Map, NoEndpoint, Place, View, Wanted};
