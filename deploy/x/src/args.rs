@@ -41,6 +41,12 @@ impl Args {
         found.map(|at| self.rest.remove(at)).is_some()
     }
 
+    /// Takes the next word if it is `name`.
+    pub(crate) fn takes(&mut self, name: &str) -> bool {
+        let is_next = self.rest.first().is_some_and(|word| word == name);
+        is_next.then(|| self.rest.remove(0)).is_some()
+    }
+
     /// Takes the option `name` and the value behind it.
     ///
     /// Errors: the option stands last, or its value is not what `T` reads.

@@ -63,6 +63,21 @@ pub(crate) const ROOMS: &[Room] = &[
     // What measures it: knows the wire, never the decisions, so that it cannot repeat their mistakes.
     Room { package: "llmgw-engine-sim", may_use: Only(&["llmgw-kit", "llmgw-types", "llmgw-openai"]) },
     Room { package: "llmgw-load", may_use: Only(&["llmgw-kit", "llmgw-types", "llmgw-openai"]) },
+    Room {
+        package: "llmgw-micro",
+        may_use: Only(&[
+            "llmgw-kit",
+            "llmgw-types",
+            "llmgw-obs",
+            "llmgw-config",
+            "llmgw-openai",
+            "llmgw-runtime",
+            "llmgw-http",
+            "llmgw-router",
+            "llmgw-side",
+            "llmgw-engine-sim",
+        ]),
+    },
     // What joins the rooms, and what nothing may lean on.
     Room { package: "llmgw", may_use: Everything },
     Room { package: "llmgw-test-kit", may_use: Everything },

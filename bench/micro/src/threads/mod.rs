@@ -1,0 +1,35 @@
+//! The parts that need two threads or more: lanes between cores, decisions beside a core that decides too, the metrics
+//! page of a side runtime.
+
+mod decide;
+mod lanes;
+mod page;
+
+use crate::measure::{Figure, Plan, Timing};
+
+pub(crate) const NAMES: [&str; 5] = [
+    "decide/max-score/100/beside-another",
+    "lane/round-trip/asleep",
+    "lane/round-trip/32-at-once",
+    "lane/one-way",
+    "page/100",
+];
+
+/// Measures one of [`NAMES`].
+///
+/// Errors: no ring, no descriptor, no thread.
+pub(crate) fn measure(name: &str, plan: Plan) -> Result<Vec<Figure>, String> {
+    let timing = match name {
+        "decide/max-score/100/beside-another" => decide::beside_another(plan),
+        "lane/round-trip/asleep" => lanes::round_trip(plan, 1)?,
+        "lane/round-trip/32-at-once" => lanes::round_trip(plan, 32)?,
+        "lane/one-way" => lanes::one_way(plan)?,
+        _ => page::through_the_admin_address(plan)?,
+    };
+    let decides = name.starts_with("decide/");
+    Ok(vec![figure(name, timing, decides.then_some(4_000.0), decides)])
+}
+
+fn figure(name: &str, timing: Timing, bar_ns: Option<f64>, must_not_allocate: bool) -> Figure {
+    Figure { name: name.to_owned(), timing, bar_ns, must_not_allocate }
+}
