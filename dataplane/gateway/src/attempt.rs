@@ -32,6 +32,8 @@ pub(crate) struct Request<'a> {
     /// What has a body.
     pub(crate) intake: Option<&'a Intake>,
     pub(crate) id: &'a str,
+    /// The client asked for a stream of events.
+    pub(crate) is_streaming: bool,
     /// Ask for usage where the client did not.
     pub(crate) adds_usage: bool,
 }

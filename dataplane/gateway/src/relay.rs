@@ -22,7 +22,7 @@ use llmgw_runtime::{Either, race};
 use llmgw_types::BoardSlot;
 
 use crate::core::Core;
-use crate::error::{ApiError, Reason};
+use crate::error::Reason;
 use crate::finish::Finish;
 use crate::respond::{self, Served};
 
@@ -43,12 +43,14 @@ pub(crate) struct Answer<'a> {
     pub(crate) sent_at: Mono,
     /// When the head arrived.
     pub(crate) arrived: Mono,
+    /// When what leaves together with the head was at hand.
+    pub(crate) opened: Mono,
 }
 
 impl Answer<'_> {
     /// What this gateway added so far, in microseconds; counted once, when the head is written.
     pub(crate) fn overhead_us(&self, finish: &mut Finish) -> u64 {
-        let total = self.overhead + Mono::now().since(self.arrived);
+        let total = self.overhead + Mono::now().since(self.opened);
         let micros = u64::try_from(total.as_micros()).unwrap_or(u64::MAX);
         finish.overhead(micros);
         finish.first_byte(self.arrived);
@@ -166,28 +168,32 @@ pub(crate) fn piece_limit(core: &Core, deadline: Mono, from: Mono, has_begun: bo
     }
 }
 
-/// Passes a stream of events on to its end.
+/// What came together with a stream's head, without a wait: it leaves together with the head, else the head leaves at
+/// once.
 ///
-/// Errors: the engine failed before anything was sent to the client.
+/// Errors: the engine failed; nothing was sent to the client.
+pub(crate) async fn open(upstream: &mut Upstream<EngineIo>) -> Result<Option<Piece>, Broken> {
+    match race(upstream.next_piece(ChunkBuf::new()), ready(())).await {
+        Either::Left(Ok(piece)) => Ok(Some(piece)),
+        Either::Left(Err(error)) => Err(Broken::Engine(reason_of(error), error.to_string())),
+        Either::Right(()) => Ok(None),
+    }
+}
+
+/// Passes a stream of events on to its end, beginning with what [`open`] gave.
+#[expect(clippy::too_many_arguments, reason = "one step of the request path, with what the path has in hand")]
 pub(crate) async fn stream(
     core: &Rc<Core>,
     conn: &mut ServerConn<Tcp>,
     mut upstream: Upstream<EngineIo>,
     answer: &Answer<'_>,
+    first: Option<Piece>,
     withhold: Withhold,
     deadline: Mono,
     finish: &mut Finish,
-) -> Result<(), ApiError> {
+) {
     finish.stream();
     let mut relay = Relay { tap: StreamTap::new(withhold), held: Vec::new(), ending: [0; 4] };
-    // What came together with the head leaves together with the head; else the head leaves at once.
-    let first = match race(upstream.next_piece(ChunkBuf::new()), ready(())).await {
-        Either::Left(Ok(piece)) => Some(piece),
-        Either::Left(Err(error)) => {
-            return Err(ApiError::new(reason_of(error), format!("replica {}: {error}", answer.served.replica)));
-        }
-        Either::Right(()) => None,
-    };
     let status = answer.head.status();
     let overhead_us = answer.overhead_us(finish);
     let mut draft = respond::engine_draft(conn, status, answer.head, answer.served, overhead_us, finish);
@@ -202,7 +208,7 @@ pub(crate) async fn stream(
         Some(empty) => buf = empty,
         None => {
             relay.report(finish);
-            return Ok(());
+            return;
         }
     }
     let mut engine_deadline = deadline;
@@ -223,7 +229,7 @@ pub(crate) async fn stream(
             }
             Err(Broken::ClientGone) => {
                 relay.report(finish);
-                return Ok(());
+                return;
             }
             // The client has its whole answer: nothing may follow the end mark, and how the engine hangs up is its own
             // affair.
@@ -235,7 +241,7 @@ pub(crate) async fn stream(
                 drop(upstream);
                 relay.report(finish);
                 break_off(core, conn, answer, &relay, reason, &why, finish).await;
-                return Ok(());
+                return;
             }
         }
         finish.sent(buf.len());
@@ -246,7 +252,7 @@ pub(crate) async fn stream(
             Some(empty) => buf = empty,
             None => {
                 relay.report(finish);
-                return Ok(());
+                return;
             }
         }
     }
@@ -257,7 +263,7 @@ pub(crate) async fn stream(
         drop(upstream);
         let why = "the stream ended without its end marker";
         break_off(core, conn, answer, &relay, Reason::EngineClosed, why, finish).await;
-        return Ok(());
+        return;
     }
     if learned.has_error {
         finish.fail("engine_error");
@@ -269,7 +275,6 @@ pub(crate) async fn stream(
     }
     upstream.release(Mono::now());
     send_end(conn, buf, deadline, finish).await;
-    Ok(())
 }
 
 /// Tells the client within the stream that it broke, and ends the connection without the stream's proper end.

@@ -5,7 +5,7 @@
 
 use std::rc::Rc;
 
-use llmgw_http::client::{EngineIo, Upstream};
+use llmgw_http::client::{EngineIo, Piece, Upstream};
 use llmgw_http::head::{RequestHead, ResponseHead};
 use llmgw_http::server::ServerConn;
 use llmgw_kit::clock::Mono;
@@ -22,7 +22,7 @@ use crate::core::Core;
 use crate::error::{ApiError, Reason};
 use crate::finish::Finish;
 use crate::handlers::{health, models, stored};
-use crate::relay::{self, Answer};
+use crate::relay::{self, Answer, Broken};
 use crate::respond::{self, Served};
 use crate::retry::{Granted, Tries, Why};
 use crate::route::{Inference, Route, Streams, error_style, route, split_query};
@@ -99,6 +99,7 @@ async fn infer(
             query,
             intake: Some(&intake),
             id: id.as_str(),
+            is_streaming,
             adds_usage: wants_usage && !core.refuses_usage(slot),
         };
         let (why, error) = match ask(core, table, &at, &request, &served, &mut answer, conn, deadline).await {
@@ -127,34 +128,38 @@ async fn infer(
             None => return Err(tries.failed(error)),
         }
     };
-    // The engine has the body: a long answer must not keep a long prompt in memory.
+    // Nobody will be asked again: a long answer must not keep a long prompt in memory.
     drop(intake);
 
-    let Asked { mut upstream, sent_at, adds_usage, refusal } = asked;
-    let (arrived, slot) = (Mono::now(), at.grant.slot);
-    let answer = Answer { head: &answer, served: &served, slot, overhead: sent_at.since(received), sent_at, arrived };
-    if answer.head.status() >= 300 {
-        let body = match refusal {
-            Some(body) => body,
-            None => match race(whole::collect(core, &mut upstream, deadline), conn.reader.gone()).await {
-                Either::Left(body) => body,
-                Either::Right(()) => return Ok(()),
-            },
-        };
-        upstream.release(Mono::now());
-        return whole::send_error(conn, &answer, &body, finish).await;
-    }
-    let streams = is_streaming && is_event_stream(answer.head);
+    let Asked { mut upstream, sent_at, arrived, adds_usage, body } = asked;
+    let (opened, slot) = (Mono::now(), at.grant.slot);
+    let overhead = sent_at.since(received);
+    let answer = Answer { head: &answer, served: &served, slot, overhead, sent_at, arrived, opened };
     if route.stores {
-        finish.watch(if streams { IdTap::streamed() } else { IdTap::whole() }, slot);
+        match body {
+            Body::Stream(_) => finish.watch(IdTap::streamed(), slot),
+            Body::Whole(_) => finish.watch(IdTap::whole(), slot),
+            Body::Unread | Body::Refusal(_) => {}
+        }
     }
-    let ended = if streams {
-        let withhold = if adds_usage { Withhold::UsageEvent } else { Withhold::Nothing };
-        relay::stream(core, conn, upstream, &answer, withhold, deadline, finish).await
-    } else {
-        whole::relay(core, conn, upstream, &answer, deadline, finish).await
+    let refusal = match body {
+        Body::Stream(first) => {
+            let withhold = if adds_usage { Withhold::UsageEvent } else { Withhold::Nothing };
+            relay::stream(core, conn, upstream, &answer, first, withhold, deadline, finish).await;
+            return Ok(());
+        }
+        Body::Whole(first) => {
+            whole::relay(core, conn, upstream, &answer, first, deadline, finish).await;
+            return Ok(());
+        }
+        Body::Refusal(body) => body,
+        Body::Unread => match race(whole::collect(core, &mut upstream, deadline), conn.reader.gone()).await {
+            Either::Left(body) => body,
+            Either::Right(()) => return Ok(()),
+        },
     };
-    ended.inspect_err(|error| core.evidence.broke(slot, error.reason, cooldown))
+    upstream.release(Mono::now());
+    whole::send_error(conn, &answer, &refusal, finish).await
 }
 
 /// How an attempt ended.
@@ -171,13 +176,27 @@ struct Asked {
     upstream: Upstream<EngineIo>,
     /// When the request that it answers was sent.
     sent_at: Mono,
+    /// When the head arrived.
+    arrived: Mono,
     /// That request asked for usage where the client did not.
     adds_usage: bool,
-    /// The body of a refusal, where it was read already.
-    refusal: Option<Vec<u8>>,
+    body: Body,
 }
 
-/// Asks one endpoint: once, or a second time without the option that we added and it refuses.
+/// What of an answer's body is at hand before anything of the answer goes to the client.
+enum Body {
+    /// Of a refusal, nothing yet.
+    Unread,
+    /// Of a refusal that had to be read.
+    Refusal(Vec<u8>),
+    /// What came together with the head of a stream.
+    Stream(Option<Piece>),
+    /// What [`whole::open`] waits for.
+    Whole(Piece),
+}
+
+/// Asks one endpoint: once, or a second time without the option that we added and it refuses. An answer that breaks
+/// before anything of it could go to the client has failed as one that never came.
 #[expect(clippy::too_many_arguments, reason = "one step of the request path, with what the path has in hand")]
 async fn ask(
     core: &Rc<Core>,
@@ -201,14 +220,28 @@ async fn ask(
             Either::Left(Err(_)) => return Ended::Failed(total_timeout(core, served)),
             Either::Right(()) => return Ended::Gone,
         };
-        let adds_usage = request.adds_usage;
-        if !(adds_usage && answer.status() == 400) {
+        let (arrived, adds_usage) = (Mono::now(), request.adds_usage);
+        if answer.status() < 300 {
             // An engine that takes the request without the option refused the option. One that still says no may only
             // have quoted it, and a client could have put it there to be quoted.
-            if was_refused && answer.status() < 300 {
+            if was_refused {
                 core.remember_refusal(at.grant.slot);
             }
-            return Ended::Answered(Asked { upstream, sent_at, adds_usage, refusal: None });
+            let body = if request.is_streaming && is_event_stream(answer) {
+                relay::open(&mut upstream).await.map(Body::Stream)
+            } else {
+                whole::open(core, conn, &mut upstream, answer, deadline).await.map(Body::Whole)
+            };
+            return match body {
+                Ok(body) => Ended::Answered(Asked { upstream, sent_at, arrived, adds_usage, body }),
+                Err(Broken::ClientGone) => Ended::Gone,
+                Err(Broken::Engine(reason, why)) => {
+                    Ended::Failed(ApiError::new(reason, format!("replica {}: {why}", served.replica)))
+                }
+            };
+        }
+        if !(adds_usage && answer.status() == 400) {
+            return Ended::Answered(Asked { upstream, sent_at, arrived, adds_usage, body: Body::Unread });
         }
         // Some engines refuse the option we added. The client must not hear of it: ask once more without.
         let body = match race(whole::collect(core, &mut upstream, deadline), conn.reader.gone()).await {
@@ -216,7 +249,7 @@ async fn ask(
             Either::Right(()) => return Ended::Gone,
         };
         if memchr::memmem::find(&body, b"stream_options").is_none() {
-            return Ended::Answered(Asked { upstream, sent_at, adds_usage, refusal: Some(body) });
+            return Ended::Answered(Asked { upstream, sent_at, arrived, adds_usage, body: Body::Refusal(body) });
         }
         (request.adds_usage, was_refused) = (false, true);
     }

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use llmgw_http::body::Framing;
 use llmgw_http::chunk_buf::ChunkBuf;
 use llmgw_http::client::{EngineIo, Piece, Upstream};
+use llmgw_http::head::ResponseHead;
 use llmgw_http::server::{BodyLength, ServerConn};
 use llmgw_kit::clock::Mono;
 use llmgw_openai::error::Wrapping;
@@ -21,6 +22,9 @@ use crate::tail::Tail;
 
 /// How much of an engine's error is read; what lies beyond is not passed on.
 const ERROR_BYTES_MAX: usize = 1024 * 1024;
+/// The longest answer that is held back until it is whole, by what it says of its length. One write to the client takes
+/// as much, so that holding it costs no further one.
+const HELD_BYTES_MAX: u64 = 16 * 1024;
 
 /// Reads an error's body up to a bound. A body that breaks off or takes too long counts as far as it came.
 pub(crate) async fn collect(core: &Core, upstream: &mut Upstream<EngineIo>, deadline: Mono) -> Vec<u8> {
@@ -84,25 +88,44 @@ pub(crate) async fn send_error(
     Ok(())
 }
 
-/// Passes an answer on to its end.
+/// What of an answer must be at hand before its head goes to the client: all of one that says that it fits
+/// [`HELD_BYTES_MAX`], of any other its first piece.
 ///
-/// Errors: the engine failed before anything was sent to the client.
+/// Until then nothing was said that a second engine could not say otherwise; a small answer can so be made good
+/// elsewhere up to its last byte.
+///
+/// Errors: the engine failed or the client left; nothing was sent to it.
+pub(crate) async fn open(
+    core: &Core,
+    conn: &mut ServerConn<Tcp>,
+    upstream: &mut Upstream<EngineIo>,
+    head: &ResponseHead,
+    deadline: Mono,
+) -> Result<Piece, Broken> {
+    let limit = piece_limit(core, deadline, Mono::now(), false);
+    let mut opening = next_piece(conn, upstream, ChunkBuf::new(), limit).await?;
+    // What says no length may be speech or anything else that is made while it passes: it is not held up.
+    let is_held = matches!(head.framing(), Framing::Length(bytes) if bytes <= HELD_BYTES_MAX);
+    while is_held && !opening.is_last {
+        let limit = piece_limit(core, deadline, Mono::now(), true);
+        let Piece { buf, is_last } = next_piece(conn, upstream, ChunkBuf::new(), limit).await?;
+        opening.buf.extend(buf.payload());
+        opening.is_last = is_last;
+    }
+    Ok(opening)
+}
+
+/// Passes an answer on to its end, beginning with what [`open`] gave.
 pub(crate) async fn relay(
     core: &Rc<Core>,
     conn: &mut ServerConn<Tcp>,
     mut upstream: Upstream<EngineIo>,
     answer: &Answer<'_>,
+    opening: Piece,
     deadline: Mono,
     finish: &mut Finish,
-) -> Result<(), ApiError> {
-    let limit = piece_limit(core, deadline, Mono::now(), false);
-    let Piece { mut buf, mut is_last } = match next_piece(conn, &mut upstream, ChunkBuf::new(), limit).await {
-        Ok(piece) => piece,
-        Err(Broken::ClientGone) => return Ok(()),
-        Err(Broken::Engine(reason, why)) => {
-            return Err(ApiError::new(reason, format!("replica {}: {why}", answer.served.replica)));
-        }
-    };
+) {
+    let Piece { mut buf, mut is_last } = opening;
     let length = match answer.head.framing() {
         Framing::Length(bytes) => BodyLength::Known(bytes),
         _ if is_last => BodyLength::Known(buf.len() as u64),
@@ -124,23 +147,23 @@ pub(crate) async fn relay(
         if let Some(empty) = send_start(conn, draft, length, buf, deadline, finish).await {
             send_end(conn, empty, deadline, finish).await;
         }
-        return Ok(());
+        return;
     }
     match send_start(conn, draft, length, buf, deadline, finish).await {
         Some(empty) => buf = empty,
-        None => return Ok(()),
+        None => return,
     }
     while !is_last {
         let limit = piece_limit(core, deadline, Mono::now(), true);
         match next_piece(conn, &mut upstream, buf, limit).await {
             Ok(piece) => (buf, is_last) = (piece.buf, piece.is_last),
-            Err(Broken::ClientGone) => return Ok(()),
+            Err(Broken::ClientGone) => return,
             Err(Broken::Engine(reason, _)) => {
                 // A part was sent: only the missing end can tell the client.
                 finish.fail(reason.code());
                 core.evidence.broke(answer.slot, reason, core.settings.cooldown);
                 conn.writer.abort();
-                return Ok(());
+                return;
             }
         }
         tail.add(buf.payload());
@@ -148,7 +171,7 @@ pub(crate) async fn relay(
         finish.sent(buf.len());
         match send_piece(conn, buf, deadline, finish).await {
             Some(empty) => buf = empty,
-            None => return Ok(()),
+            None => return,
         }
     }
     read_usage(&tail, answer, finish);
@@ -156,7 +179,6 @@ pub(crate) async fn relay(
     upstream.release(Mono::now());
     buf.clear();
     send_end(conn, buf, deadline, finish).await;
-    Ok(())
 }
 
 fn read_usage(tail: &Tail, answer: &Answer<'_>, finish: &mut Finish) {

@@ -101,6 +101,7 @@ fn a_golden_text_answers_for_each_engine_that_fails() {
         ("engine-silent", fault(json!({ "blackhole": true }))),
         ("engine-not-http", fault(json!({ "framing": "raw", "script": ["SSH-2.0-x\r\n\r\n"] }))),
         ("engine-closes", fault(json!({ "framing": "raw", "script": ["HTTP/1.1 200 OK\r\nConte"] }))),
+        ("engine-closes-in-answer", fault(json!({ "body": "x".repeat(100), "close_after_bytes": 50 }))),
     ];
     // One after the other: what one does to the engine's standing is not the next one's business.
     for case in cases {

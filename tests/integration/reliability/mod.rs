@@ -6,5 +6,6 @@ mod failures;
 mod fallbacks;
 mod leaving;
 mod limits;
+mod openings;
 mod retries;
 pub(crate) mod rig;

@@ -9,7 +9,7 @@ use super::rig::{Fleet, assert_all_well};
 
 /// No request was at the same engine twice.
 #[track_caller]
-fn assert_nobody_came_twice(fleet: &Fleet) {
+pub(super) fn assert_nobody_came_twice(fleet: &Fleet) {
     for engine in &fleet.engines {
         let mut seen: HashMap<String, u32> = HashMap::new();
         for call in engine.calls() {

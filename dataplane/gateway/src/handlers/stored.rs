@@ -17,7 +17,7 @@ use crate::attempt::{self, Request};
 use crate::core::Core;
 use crate::error::{ApiError, Reason};
 use crate::finish::Finish;
-use crate::relay::{self, Answer};
+use crate::relay::{self, Answer, Broken};
 use crate::route::{Act, Stored};
 use crate::serve::{is_event_stream, served, total_timeout};
 use crate::snapshot::Tables;
@@ -68,6 +68,7 @@ pub(crate) async fn serve(
         query,
         intake: None,
         id: request_id.as_str(),
+        is_streaming: false,
         adds_usage: false,
     };
     let mut answer = ResponseHead::default();
@@ -84,30 +85,45 @@ pub(crate) async fn serve(
         Either::Left(Err(_)) => return Err(total_timeout(core, &served)),
         Either::Right(()) => return Ok(()),
     };
-    let answer = Answer {
-        head: &answer,
-        served: &served,
-        slot,
-        overhead: sending.since(began),
-        sent_at: sending,
-        arrived: Mono::now(),
-    };
-    if answer.head.status() >= 300 {
+    let (arrived, overhead) = (Mono::now(), sending.since(began));
+    let told = |opened| Answer { head: &answer, served: &served, slot, overhead, sent_at: sending, arrived, opened };
+    if answer.status() >= 300 {
         let body = whole::collect(core, &mut upstream, deadline);
         let body = match race(body, conn.reader.gone()).await {
             Either::Left(body) => body,
             Either::Right(()) => return Ok(()),
         };
         upstream.release(Mono::now());
-        return whole::send_error(conn, &answer, &body, finish).await;
+        return whole::send_error(conn, &told(arrived), &body, finish).await;
     }
     if act == Act::Delete {
         core.board.stored().forget(key_hash(id.as_bytes()));
     }
-    if is_event_stream(answer.head) {
-        return relay::stream(core, conn, upstream, &answer, Withhold::Nothing, deadline, finish).await;
+    let broken = if is_event_stream(&answer) {
+        match relay::open(&mut upstream).await {
+            Ok(first) => {
+                let answer = told(Mono::now());
+                relay::stream(core, conn, upstream, &answer, first, Withhold::Nothing, deadline, finish).await;
+                return Ok(());
+            }
+            Err(broken) => broken,
+        }
+    } else {
+        match whole::open(core, conn, &mut upstream, &answer, deadline).await {
+            Ok(opening) => {
+                whole::relay(core, conn, upstream, &told(Mono::now()), opening, deadline, finish).await;
+                return Ok(());
+            }
+            Err(broken) => broken,
+        }
+    };
+    match broken {
+        Broken::ClientGone => Ok(()),
+        Broken::Engine(reason, why) => {
+            core.evidence.broke(slot, reason, core.settings.cooldown);
+            Err(ApiError::new(reason, format!("replica {}: {why}", served.replica)))
+        }
     }
-    whole::relay(core, conn, upstream, &answer, deadline, finish).await
 }
 
 /// A place at the endpoint by way of a model it serves, which is also what its answer is headed with.
