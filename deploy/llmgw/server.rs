@@ -64,8 +64,10 @@ enum DriverArg {
     Epoll,
 }
 
-/// How long the cores may take beyond their drain limit before they are left behind.
-const JOIN_GRACE: Duration = Duration::from_secs(2);
+/// How long the cores may take beyond their drain limit before they are left behind; cutting takes a part of it.
+const JOIN_GRACE: Duration = Duration::from_secs(3);
+/// How often it is looked whether they have ended.
+const ENDED_LOOK: Duration = Duration::from_millis(5);
 
 /// Runs the role.
 pub(crate) fn run(args: &Args) -> ExitCode {
@@ -243,7 +245,8 @@ impl Server {
         out.flush()
     }
 
-    /// Serves until SIGTERM or SIGINT, then ends in order: not ready, settle, drain. A second signal skips the wait.
+    /// Serves until SIGTERM or SIGINT, then ends in order: not ready, settle, drain; at the drain limit what still runs
+    /// is cut. A second signal is an operator who wants it to end now: it cuts at once.
     ///
     /// Errors: a core or the side runtime ended by itself.
     pub(crate) fn run_until_signal(self, signals: Signals) -> io::Result<()> {
@@ -260,13 +263,22 @@ impl Server {
         let settle = self.side.handle().config().router.timeouts.settle;
         tracing::info!(settle_ms = settle.as_millis(), "stopping: readiness withdrawn");
         self.side.handle().settle();
-        runtime.block_on(async {
+        let is_hurried = runtime.block_on(async {
             tokio::select! {
                 () = tokio::time::sleep(settle) => {}
-                () = stop.next() => {}
+                () = stop.next() => return true,
+            }
+            self.side.handle().drain();
+            tokio::select! {
+                () = self.ended() => false,
+                () = stop.next() => true,
             }
         });
-        self.stop();
+        if is_hurried {
+            tracing::warn!("told to stop a second time: requests that run are cut");
+            self.side.handle().cut();
+        }
+        self.stop_within(JOIN_GRACE);
         Ok(())
     }
 
@@ -277,12 +289,32 @@ impl Server {
         Ok(())
     }
 
+    /// Resolves when every core has ended, or had the time for it: the drain limit is the cores' own to keep.
+    async fn ended(&self) {
+        let deadline = Instant::now() + self.side.handle().config().router.timeouts.drain;
+        while self.is_running() && Instant::now() < deadline {
+            tokio::time::sleep(ENDED_LOOK).await;
+        }
+    }
+
+    fn is_running(&self) -> bool {
+        self.cores.iter().any(|core| !core.is_finished())
+    }
+
     /// Ends: no more connections, the last requests finish within the drain limit, the log is written.
     pub(crate) fn stop(self) {
         self.side.handle().drain();
-        let deadline = Instant::now() + self.side.handle().config().router.timeouts.drain + JOIN_GRACE;
-        while self.cores.iter().any(|core| !core.is_finished()) && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(5));
+        let limit = self.side.handle().config().router.timeouts.drain;
+        self.stop_within(limit + JOIN_GRACE);
+    }
+
+    fn stop_within(self, limit: Duration) {
+        let deadline = Instant::now() + limit;
+        while self.is_running() && Instant::now() < deadline {
+            std::thread::sleep(ENDED_LOOK);
+        }
+        if self.is_running() {
+            tracing::warn!("a core did not end in time and is left behind");
         }
         self.side.stop();
         tracing::info!("stopped");

@@ -20,6 +20,8 @@ use crate::serve::serve;
 pub(crate) async fn run(core: Rc<Core>, io: Tcp) {
     let mut core = core.current();
     let _open = Open::new(&core);
+    let shared = core.clone();
+    let _listening = shared.cut.listen().await;
     let mut conn = ServerConn::new(io, core.limits.clone());
     let mut head = RequestHead::default();
     loop {

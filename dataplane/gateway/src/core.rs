@@ -20,6 +20,7 @@ use llmgw_router::settings::Settings;
 use llmgw_router::{Board, Dispatcher};
 use llmgw_types::{BoardSlot, CoreId, RequestId};
 
+use crate::cut::Cut;
 use crate::evidence::Evidence;
 use crate::setup::CoreSetup;
 use crate::snapshot::Tables;
@@ -65,6 +66,8 @@ pub(crate) struct Shared {
     refusing_usage: RefCell<Vec<BoardSlot>>,
     /// Answers end their connections.
     pub(crate) is_closing: Cell<bool>,
+    /// What still runs is to end now.
+    pub(crate) cut: Cut,
     /// Connections that are being served.
     pub(crate) connection_count: Cell<usize>,
 }
@@ -89,6 +92,7 @@ impl Core {
             chance: RefCell::new(Chance::from_system()),
             refusing_usage: RefCell::new(Vec::new()),
             is_closing: Cell::new(false),
+            cut: Cut::default(),
             connection_count: Cell::new(0),
         };
         Rc::new(Self::with(Rc::new(shared), setup.settings.clone()))

@@ -21,8 +21,10 @@ use crate::snapshot::Tables;
 const HOUSEKEEPING: Duration = Duration::from_millis(500);
 /// How often a draining core looks whether it is empty.
 const DRAIN_LOOK: Duration = Duration::from_millis(5);
+/// What requests that are cut have to tell their clients so.
+const CUT_TIME: Duration = Duration::from_millis(1500);
 
-/// Runs a core until it was told to drain and its last request has ended, or the time for that is up.
+/// Runs a core until it was told to end and its last request has ended, or was cut when the time for that was up.
 ///
 /// Errors: a listening socket or the mailbox could not be tied to this core's driver.
 pub async fn run(setup: CoreSetup) -> io::Result<()> {
@@ -38,9 +40,10 @@ pub async fn run(setup: CoreSetup) -> io::Result<()> {
         spawn(accept(core.clone(), listener, stop.clone()));
     }
     spawn(keep_house(core.clone()));
-    listen_to_mailbox(&core, inbox.open()?, &feed).await;
+    let mut mailbox = inbox.open()?;
+    let told = listen(&core, &mut mailbox, &feed).await;
     stop.now();
-    drain(&core).await;
+    drain(&core, told, listen(&core, &mut mailbox, &feed)).await;
     Ok(())
 }
 
@@ -54,29 +57,46 @@ async fn accept(core: Rc<Core>, listener: Listener, stop: Rc<Stop>) {
     }
 }
 
-/// Follows messages until one says `Drain`.
-async fn listen_to_mailbox(core: &Rc<Core>, mut mailbox: Mailbox<CoreMessage>, feed: &Arc<Latest<Feed>>) {
+/// What ends a core, by rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Told {
+    Drain,
+    Cut,
+}
+
+/// Follows messages until one tells it to end.
+async fn listen(core: &Rc<Core>, mailbox: &mut Mailbox<CoreMessage>, feed: &Arc<Latest<Feed>>) -> Told {
     let mut messages = Vec::new();
     loop {
         mailbox.receive(&mut messages).await;
-        for message in messages.drain(..) {
-            match message {
-                CoreMessage::FeedReady => {
-                    if let Some(newest) = feed.take() {
-                        core.swap(Tables::of(newest));
-                    }
-                }
-                CoreMessage::Failure(_) | CoreMessage::Success(_) | CoreMessage::Eject(_) => {
-                    core.evidence.hear(message, core.cooldown());
-                }
-                CoreMessage::Settle => core.is_closing.set(true),
-                CoreMessage::Drain => {
-                    core.is_closing.set(true);
-                    return;
-                }
-            }
+        // All of them are heard, and of two that end it the last.
+        if let Some(told) = messages.drain(..).filter_map(|message| hear(core, feed, message)).max() {
+            return told;
         }
     }
+}
+
+fn hear(core: &Core, feed: &Arc<Latest<Feed>>, message: CoreMessage) -> Option<Told> {
+    match message {
+        CoreMessage::FeedReady => {
+            if let Some(newest) = feed.take() {
+                core.swap(Tables::of(newest));
+            }
+        }
+        CoreMessage::Failure(_) | CoreMessage::Success(_) | CoreMessage::Eject(_) => {
+            core.evidence.hear(message, core.cooldown());
+        }
+        CoreMessage::Settle => core.is_closing.set(true),
+        CoreMessage::Drain => {
+            core.is_closing.set(true);
+            return Some(Told::Drain);
+        }
+        CoreMessage::Cut => {
+            core.is_closing.set(true);
+            return Some(Told::Cut);
+        }
+    }
+    None
 }
 
 async fn keep_house(core: Rc<Core>) {
@@ -90,14 +110,26 @@ async fn keep_house(core: Rc<Core>) {
     }
 }
 
-/// Waits for the last request, within the time for it.
-async fn drain(core: &Rc<Core>) {
-    let core = core.clone().current();
-    let deadline = Mono::now() + core.settings.timeouts.drain;
+/// Waits for the last request, within the time for it and until it is told to wait no longer; then what still runs is
+/// cut.
+async fn drain(core: &Rc<Core>, told: Told, more: impl Future<Output = Told>) {
+    let limit = core.clone().current().settings.timeouts.drain;
+    if told == Told::Drain {
+        // Whatever it is told now, it says that the wait is over.
+        let _ = race(until_idle(core, limit), more).await;
+    }
+    if core.cells.in_flight.value() > 0 {
+        core.cut.now();
+        until_idle(core, CUT_TIME).await;
+    }
+    core.publish_counts();
+}
+
+async fn until_idle(core: &Core, limit: Duration) {
+    let deadline = Mono::now() + limit;
     while core.cells.in_flight.value() > 0 && Mono::now() < deadline {
         timer::sleep(DRAIN_LOOK).await;
     }
-    core.publish_counts();
 }
 
 /// Tells the accepting tasks of this core to stop.

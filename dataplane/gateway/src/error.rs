@@ -19,6 +19,8 @@ pub enum Reason {
     /// No engine is known to hold the response.
     ResponseNotFound,
     NoEndpoint,
+    /// This gateway ends before the answer could.
+    ShuttingDown,
     EngineUnreachable,
     EngineTls,
     EngineClosed,
@@ -46,6 +48,7 @@ impl Reason {
             Self::ModelNotFound => (404, INVALID, "model_not_found"),
             Self::ResponseNotFound => (404, INVALID, "response_not_found"),
             Self::NoEndpoint => (503, SERVER, "no_endpoint"),
+            Self::ShuttingDown => (503, SERVER, "shutting_down"),
             Self::EngineUnreachable => (502, SERVER, "engine_unreachable"),
             Self::EngineTls => (502, SERVER, "engine_tls"),
             Self::EngineClosed => (502, SERVER, "engine_closed"),
@@ -75,7 +78,7 @@ impl Reason {
     /// Seconds after which trying again makes sense, for refusals that pass.
     pub const fn retry_after(self) -> Option<u32> {
         match self {
-            Self::NoEndpoint => Some(1),
+            Self::NoEndpoint | Self::ShuttingDown => Some(1),
             _ => None,
         }
     }
@@ -93,6 +96,10 @@ pub struct ApiError {
 impl ApiError {
     pub fn new(reason: Reason, message: impl Into<Cow<'static, str>>) -> Self {
         Self { reason, message: message.into(), param: None }
+    }
+
+    pub(crate) fn shutting_down() -> Self {
+        Self::new(Reason::ShuttingDown, "this gateway is shutting down and did not begin an answer; send it again")
     }
 
     pub fn internal() -> Self {
@@ -140,6 +147,7 @@ mod tests {
             Reason::ModelNotFound,
             Reason::ResponseNotFound,
             Reason::NoEndpoint,
+            Reason::ShuttingDown,
             Reason::EngineUnreachable,
             Reason::EngineTls,
             Reason::EngineClosed,

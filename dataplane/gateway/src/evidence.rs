@@ -116,7 +116,7 @@ impl Evidence {
             CoreMessage::Failure(failure) => breakers.failure(now, &failure, cooldown),
             CoreMessage::Success(slot) => [breakers.success(now, slot), None],
             CoreMessage::Eject(slot) => [breakers.eject(now, slot), None],
-            CoreMessage::FeedReady | CoreMessage::Settle | CoreMessage::Drain => [None, None],
+            CoreMessage::FeedReady | CoreMessage::Settle | CoreMessage::Drain | CoreMessage::Cut => [None, None],
         };
         if changes.contains(&Some(Change::Cooled)) {
             self.cells.cooldowns.increment();

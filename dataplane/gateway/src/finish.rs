@@ -102,6 +102,11 @@ impl Finish {
         }
     }
 
+    /// Answers end their connections.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.core.is_closing.get()
+    }
+
     /// The shape in which this request's errors are.
     pub(crate) fn errors_as(&mut self, style: ErrorStyle) {
         self.errors = style;

@@ -22,6 +22,7 @@ pub mod tail;
 mod attempt;
 mod connection;
 mod core;
+mod cut;
 mod evidence;
 mod finish;
 mod handlers;

@@ -22,6 +22,7 @@ use llmgw_runtime::{Either, race};
 use llmgw_types::BoardSlot;
 
 use crate::core::Core;
+use crate::cut::{Parting, parting};
 use crate::error::Reason;
 use crate::finish::Finish;
 use crate::respond::{self, Served};
@@ -62,28 +63,34 @@ impl Answer<'_> {
 pub(crate) enum Broken {
     /// The client left; nobody is there to be told.
     ClientGone,
+    /// This gateway waits no longer.
+    ShuttingDown,
     /// The engine failed, or a time limit was reached.
     Engine(Reason, String),
 }
 
-/// Waits for the next piece of an answer, no longer than `limit`, and for the client no longer than it stays.
+/// Waits for the next piece of an answer, no longer than `limit`, for the client no longer than it stays, and no longer
+/// than this gateway does.
 pub(crate) async fn next_piece(
+    core: &Core,
     conn: &mut ServerConn<Tcp>,
     upstream: &mut Upstream<EngineIo>,
     buf: ChunkBuf,
     limit: Limit,
 ) -> Result<Piece, Broken> {
     let Limit { left, reason, whole } = limit;
-    match race(timeout(left, upstream.next_piece(buf)), conn.reader.gone()).await {
+    match race(timeout(left, upstream.next_piece(buf)), parting(&core.cut, &mut conn.reader)).await {
         Either::Left(Ok(Ok(piece))) => Ok(piece),
         Either::Left(Ok(Err(error))) => Err(Broken::Engine(reason_of(error), error.to_string())),
         Either::Left(Err(_)) => Err(Broken::Engine(reason, format!("{} after {whole:?}", reason.code()))),
-        Either::Right(()) => Err(Broken::ClientGone),
+        Either::Right(Either::Left(())) => Err(Broken::ClientGone),
+        Either::Right(Either::Right(())) => Err(Broken::ShuttingDown),
     }
 }
 
 /// Sends the head of an answer and its first piece to the client; otherwise as [`send_piece`].
 pub(crate) async fn send_start(
+    core: &Core,
     conn: &mut ServerConn<Tcp>,
     draft: ResponseDraft,
     length: BodyLength,
@@ -92,22 +99,23 @@ pub(crate) async fn send_start(
     finish: &mut Finish,
 ) -> Option<ChunkBuf> {
     let sent = timeout(deadline.since(Mono::now()), conn.writer.start_with(draft, length, buf));
-    let sent = race(sent, conn.reader.gone()).await;
+    let sent = race(sent, parting(&core.cut, &mut conn.reader)).await;
     after_sending(sent, conn, finish)
 }
 
 /// Sends a piece of an answer to the client; the buffer comes back empty.
 ///
-/// Nothing comes back when the client left, or when it did not read for so long that the request's time is up: there is
-/// nobody left to be told.
+/// Nothing comes back when the client left, or when it did not read for so long that the request's time or this
+/// gateway's is up: there is nobody left to be told.
 pub(crate) async fn send_piece(
+    core: &Core,
     conn: &mut ServerConn<Tcp>,
     buf: ChunkBuf,
     deadline: Mono,
     finish: &mut Finish,
 ) -> Option<ChunkBuf> {
     let sent = timeout(deadline.since(Mono::now()), conn.writer.chunk(buf));
-    let sent = race(sent, conn.reader.gone()).await;
+    let sent = race(sent, parting(&core.cut, &mut conn.reader)).await;
     after_sending(sent, conn, finish)
 }
 
@@ -119,15 +127,20 @@ pub(crate) async fn send_end(conn: &mut ServerConn<Tcp>, last: ChunkBuf, deadlin
 }
 
 fn after_sending(
-    sent: Either<Result<(io::Result<()>, ChunkBuf), Elapsed>, ()>,
+    sent: Either<Result<(io::Result<()>, ChunkBuf), Elapsed>, Parting>,
     conn: &mut ServerConn<Tcp>,
     finish: &mut Finish,
 ) -> Option<ChunkBuf> {
     match sent {
         Either::Left(Ok((Ok(()), empty))) => Some(empty),
-        Either::Left(Ok((Err(_), _))) | Either::Right(()) => None,
+        Either::Left(Ok((Err(_), _))) | Either::Right(Either::Left(())) => None,
         Either::Left(Err(_)) => {
             finish.fail(Reason::TotalTimeout.code());
+            conn.writer.abort();
+            None
+        }
+        Either::Right(Either::Right(())) => {
+            finish.fail(Reason::ShuttingDown.code());
             conn.writer.abort();
             None
         }
@@ -204,7 +217,7 @@ pub(crate) async fn stream(
         None => (ChunkBuf::new(), false),
     };
     finish.sent(buf.len());
-    match send_start(conn, draft, BodyLength::Unknown, buf, deadline, finish).await {
+    match send_start(core, conn, draft, BodyLength::Unknown, buf, deadline, finish).await {
         Some(empty) => buf = empty,
         None => {
             relay.report(finish);
@@ -222,7 +235,7 @@ pub(crate) async fn stream(
             (event_count, last_event) = (learned.event_count, Mono::now());
         }
         let limit = piece_limit(core, engine_deadline, last_event, learned.has_first_token());
-        match next_piece(conn, &mut upstream, buf, limit).await {
+        match next_piece(core, conn, &mut upstream, buf, limit).await {
             Ok(piece) => {
                 is_last = piece.is_last;
                 buf = relay.pass(piece.buf, finish);
@@ -233,14 +246,23 @@ pub(crate) async fn stream(
             }
             // The client has its whole answer: nothing may follow the end mark, and how the engine hangs up is its own
             // affair.
-            Err(Broken::Engine(..)) if relay.tap.learned().is_done => {
+            Err(Broken::Engine(..) | Broken::ShuttingDown) if relay.tap.learned().is_done => {
                 buf = ChunkBuf::new();
                 break;
             }
             Err(Broken::Engine(reason, why)) => {
                 drop(upstream);
                 relay.report(finish);
-                break_off(core, conn, answer, &relay, reason, &why, finish).await;
+                engine_broke(core, answer, reason);
+                let why = format!("replica {}: {why}", answer.served.replica);
+                break_off(conn, &relay, reason, &why, finish).await;
+                return;
+            }
+            Err(Broken::ShuttingDown) => {
+                drop(upstream);
+                relay.report(finish);
+                let why = "this gateway is shutting down; the answer is not complete";
+                break_off(conn, &relay, Reason::ShuttingDown, why, finish).await;
                 return;
             }
         }
@@ -248,7 +270,7 @@ pub(crate) async fn stream(
         if buf.is_empty() {
             continue;
         }
-        match send_piece(conn, buf, deadline, finish).await {
+        match send_piece(core, conn, buf, deadline, finish).await {
             Some(empty) => buf = empty,
             None => {
                 relay.report(finish);
@@ -261,8 +283,9 @@ pub(crate) async fn stream(
     let learned = relay.tap.learned();
     if !learned.is_done && !learned.has_error {
         drop(upstream);
-        let why = "the stream ended without its end marker";
-        break_off(core, conn, answer, &relay, Reason::EngineClosed, why, finish).await;
+        engine_broke(core, answer, Reason::EngineClosed);
+        let why = format!("replica {}: the stream ended without its end marker", answer.served.replica);
+        break_off(conn, &relay, Reason::EngineClosed, &why, finish).await;
         return;
     }
     if learned.has_error {
@@ -277,25 +300,19 @@ pub(crate) async fn stream(
     send_end(conn, buf, deadline, finish).await;
 }
 
-/// Tells the client within the stream that it broke, and ends the connection without the stream's proper end.
-async fn break_off(
-    core: &Core,
-    conn: &mut ServerConn<Tcp>,
-    answer: &Answer<'_>,
-    relay: &Relay,
-    reason: Reason,
-    why: &str,
-    finish: &mut Finish,
-) {
-    finish.fail(reason.code());
+fn engine_broke(core: &Core, answer: &Answer<'_>, reason: Reason) {
     core.cells.broken_streams.increment();
     core.evidence.broke(answer.slot, reason, core.settings.cooldown);
+}
+
+/// Tells the client within the stream that it broke, and ends the connection without the stream's proper end.
+async fn break_off(conn: &mut ServerConn<Tcp>, relay: &Relay, reason: Reason, why: &str, finish: &mut Finish) {
+    finish.fail(reason.code());
     let mut event = Vec::new();
     if !relay.is_between_events() {
         event.extend_from_slice(b"\n\n");
     }
-    let message = format!("replica {}: {why}", answer.served.replica);
-    let error = ErrorBody { message: &message, kind: reason.kind(), param: None, code: Some(reason.code()) };
+    let error = ErrorBody { message: why, kind: reason.kind(), param: None, code: Some(reason.code()) };
     finish.errors().write_event(&mut event, reason.status(), &error);
     let mut buf = ChunkBuf::new();
     buf.extend(&event);

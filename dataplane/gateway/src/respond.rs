@@ -61,8 +61,16 @@ async fn send(conn: &mut ServerConn<Tcp>, draft: ResponseDraft, body: Vec<u8>, s
     }
 }
 
+/// Begins the head of an answer. On the way out it says that its connection ends, also to a request that came before.
+fn begin(conn: &mut ServerConn<Tcp>, status: u16, finish: &Finish) -> ResponseDraft {
+    if finish.is_closing() {
+        conn.writer.close_after();
+    }
+    conn.writer.draft(status)
+}
+
 fn own_draft(conn: &mut ServerConn<Tcp>, status: u16, finish: &Finish) -> ResponseDraft {
-    let mut draft = conn.writer.draft(status);
+    let mut draft = begin(conn, status, finish);
     draft.header("server", "llmgw").header("content-type", "application/json");
     draft.header("x-request-id", finish.id().text().as_str());
     add_explanation(&mut draft, finish);
@@ -78,7 +86,7 @@ pub(crate) fn engine_draft(
     overhead_us: u64,
     finish: &Finish,
 ) -> ResponseDraft {
-    let mut draft = conn.writer.draft(status);
+    let mut draft = begin(conn, status, finish);
     forward::to_client(answer, &mut draft);
     add_ours(&mut draft, served, overhead_us, finish);
     draft
@@ -92,7 +100,7 @@ pub(crate) fn rewritten_draft(
     overhead_us: u64,
     finish: &Finish,
 ) -> ResponseDraft {
-    let mut draft = conn.writer.draft(status);
+    let mut draft = begin(conn, status, finish);
     draft.header("server", "llmgw").header("content-type", "application/json");
     add_ours(&mut draft, served, overhead_us, finish);
     draft

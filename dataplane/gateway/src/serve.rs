@@ -19,6 +19,7 @@ use llmgw_types::ArchivedRouteTable;
 
 use crate::attempt::{self, Request};
 use crate::core::Core;
+use crate::cut::parting;
 use crate::error::{ApiError, Reason};
 use crate::finish::Finish;
 use crate::handlers::{health, models, stored};
@@ -70,7 +71,11 @@ async fn infer(
     conn: &mut ServerConn<Tcp>,
     finish: &mut Finish,
 ) -> Result<(), ApiError> {
-    let Some(intake) = intake::read(head, route.body, conn).await? else { return Ok(()) };
+    let intake = match race(intake::read(head, route.body, conn), core.cut.wait()).await {
+        Either::Left(intake) => intake?,
+        Either::Right(()) => return Err(ApiError::shutting_down()),
+    };
+    let Some(intake) = intake else { return Ok(()) };
     let received = Mono::now();
     finish.received(received);
     let deadline = received + core.settings.timeouts.total;
@@ -153,10 +158,14 @@ async fn infer(
             return Ok(());
         }
         Body::Refusal(body) => body,
-        Body::Unread => match race(whole::collect(core, &mut upstream, deadline), conn.reader.gone()).await {
-            Either::Left(body) => body,
-            Either::Right(()) => return Ok(()),
-        },
+        Body::Unread => {
+            let body = whole::collect(core, &mut upstream, deadline);
+            match race(body, parting(&core.cut, &mut conn.reader)).await {
+                Either::Left(body) => body,
+                Either::Right(Either::Left(())) => return Ok(()),
+                Either::Right(Either::Right(())) => return Err(ApiError::shutting_down()),
+            }
+        }
     };
     upstream.release(Mono::now());
     whole::send_error(conn, &answer, &refusal, finish).await
@@ -214,11 +223,12 @@ async fn ask(
         let sent_at = Mono::now();
         let sent = attempt::send(core, table, &at.grant, &request, answer, at.connect);
         let sent = timeout(deadline.since(sent_at), sent);
-        let mut upstream = match race(sent, conn.reader.gone()).await {
+        let mut upstream = match race(sent, parting(&core.cut, &mut conn.reader)).await {
             Either::Left(Ok(Ok(upstream))) => upstream,
             Either::Left(Ok(Err(error))) => return Ended::Failed(error),
             Either::Left(Err(_)) => return Ended::Failed(total_timeout(core, served)),
-            Either::Right(()) => return Ended::Gone,
+            Either::Right(Either::Left(())) => return Ended::Gone,
+            Either::Right(Either::Right(())) => return Ended::Failed(ApiError::shutting_down()),
         };
         let (arrived, adds_usage) = (Mono::now(), request.adds_usage);
         if answer.status() < 300 {
@@ -235,6 +245,7 @@ async fn ask(
             return match body {
                 Ok(body) => Ended::Answered(Asked { upstream, sent_at, arrived, adds_usage, body }),
                 Err(Broken::ClientGone) => Ended::Gone,
+                Err(Broken::ShuttingDown) => Ended::Failed(ApiError::shutting_down()),
                 Err(Broken::Engine(reason, why)) => {
                     Ended::Failed(ApiError::new(reason, format!("replica {}: {why}", served.replica)))
                 }
@@ -244,9 +255,11 @@ async fn ask(
             return Ended::Answered(Asked { upstream, sent_at, arrived, adds_usage, body: Body::Unread });
         }
         // Some engines refuse the option we added. The client must not hear of it: ask once more without.
-        let body = match race(whole::collect(core, &mut upstream, deadline), conn.reader.gone()).await {
+        let body = whole::collect(core, &mut upstream, deadline);
+        let body = match race(body, parting(&core.cut, &mut conn.reader)).await {
             Either::Left(body) => body,
-            Either::Right(()) => return Ended::Gone,
+            Either::Right(Either::Left(())) => return Ended::Gone,
+            Either::Right(Either::Right(())) => return Ended::Failed(ApiError::shutting_down()),
         };
         if memchr::memmem::find(&body, b"stream_options").is_none() {
             return Ended::Answered(Asked { upstream, sent_at, arrived, adds_usage, body: Body::Refusal(body) });

@@ -103,12 +103,12 @@ pub(crate) async fn open(
     deadline: Mono,
 ) -> Result<Piece, Broken> {
     let limit = piece_limit(core, deadline, Mono::now(), false);
-    let mut opening = next_piece(conn, upstream, ChunkBuf::new(), limit).await?;
+    let mut opening = next_piece(core, conn, upstream, ChunkBuf::new(), limit).await?;
     // What says no length may be speech or anything else that is made while it passes: it is not held up.
     let is_held = matches!(head.framing(), Framing::Length(bytes) if bytes <= HELD_BYTES_MAX);
     while is_held && !opening.is_last {
         let limit = piece_limit(core, deadline, Mono::now(), true);
-        let Piece { buf, is_last } = next_piece(conn, upstream, ChunkBuf::new(), limit).await?;
+        let Piece { buf, is_last } = next_piece(core, conn, upstream, ChunkBuf::new(), limit).await?;
         opening.buf.extend(buf.payload());
         opening.is_last = is_last;
     }
@@ -144,18 +144,18 @@ pub(crate) async fn relay(
         read_usage(&tail, answer, finish);
         core.evidence.answered(answer.slot);
         upstream.release(Mono::now());
-        if let Some(empty) = send_start(conn, draft, length, buf, deadline, finish).await {
+        if let Some(empty) = send_start(core, conn, draft, length, buf, deadline, finish).await {
             send_end(conn, empty, deadline, finish).await;
         }
         return;
     }
-    match send_start(conn, draft, length, buf, deadline, finish).await {
+    match send_start(core, conn, draft, length, buf, deadline, finish).await {
         Some(empty) => buf = empty,
         None => return,
     }
     while !is_last {
         let limit = piece_limit(core, deadline, Mono::now(), true);
-        match next_piece(conn, &mut upstream, buf, limit).await {
+        match next_piece(core, conn, &mut upstream, buf, limit).await {
             Ok(piece) => (buf, is_last) = (piece.buf, piece.is_last),
             Err(Broken::ClientGone) => return,
             Err(Broken::Engine(reason, _)) => {
@@ -165,11 +165,16 @@ pub(crate) async fn relay(
                 conn.writer.abort();
                 return;
             }
+            Err(Broken::ShuttingDown) => {
+                finish.fail(Reason::ShuttingDown.code());
+                conn.writer.abort();
+                return;
+            }
         }
         tail.add(buf.payload());
         finish.passing(buf.payload());
         finish.sent(buf.len());
-        match send_piece(conn, buf, deadline, finish).await {
+        match send_piece(core, conn, buf, deadline, finish).await {
             Some(empty) => buf = empty,
             None => return,
         }

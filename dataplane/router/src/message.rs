@@ -31,4 +31,8 @@ pub enum CoreMessage {
     ///
     /// From: side, once a process. Loss: never, it waits in the outbox.
     Drain,
+    /// As `Drain`, and what runs is cut now.
+    ///
+    /// From: side, once a process. Loss: never, it waits in the outbox.
+    Cut,
 }

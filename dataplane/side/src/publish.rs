@@ -135,7 +135,12 @@ impl Publisher {
     }
 
     fn tell_stage(&mut self, stage: Stage) {
-        for (step, message) in [(Stage::Settling, CoreMessage::Settle), (Stage::Draining, CoreMessage::Drain)] {
+        let steps = [
+            (Stage::Settling, CoreMessage::Settle),
+            (Stage::Draining, CoreMessage::Drain),
+            (Stage::Cutting, CoreMessage::Cut),
+        ];
+        for (step, message) in steps {
             if self.told < step && step <= stage {
                 self.tell(message);
                 self.told = step;

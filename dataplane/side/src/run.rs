@@ -37,6 +37,7 @@ pub(crate) enum Stage {
     Serving,
     Settling,
     Draining,
+    Cutting,
     Stopped,
 }
 
@@ -219,6 +220,12 @@ impl Handle {
     pub fn drain(&self) {
         self.readiness.settle();
         self.advance(Stage::Draining);
+    }
+
+    /// From here on cores cut what still runs, and end. Drains, if nobody did.
+    pub fn cut(&self) {
+        self.readiness.settle();
+        self.advance(Stage::Cutting);
     }
 
     fn advance(&self, stage: Stage) {

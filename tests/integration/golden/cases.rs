@@ -1,11 +1,11 @@
 //! The cases: bad requests, engines that fail, and the answer to each.
 
 use llmgw_test_kit::request::Request;
-use llmgw_test_kit::{Gateway, chat};
+use llmgw_test_kit::{Gateway, Signal, chat, wait_for};
 use serde_json::json;
 
 use super::{check, seen};
-use crate::pair::{CHAT, Pair, llmgw};
+use crate::pair::{CHAT, Pair, WITHIN, llmgw};
 
 fn json(body: &str) -> Vec<u8> {
     Request::new("POST", CHAT).body("application/json", body).bytes()
@@ -115,4 +115,19 @@ fn a_golden_text_says_that_no_endpoint_is_ready() {
     let addr = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
     let gateway = Gateway::builder().url(&format!("http://{addr}")).not_ready().start(llmgw());
     check_all(gateway.addr(), &[("no-endpoint", json(&chat("x").json().to_string()))]);
+}
+
+#[test]
+fn a_golden_text_says_that_the_gateway_shuts_down() {
+    let mut pair = Pair::with(|_| (), |gateway| gateway.router("timeouts: { drain: 100ms }"));
+    let (addr, bytes) = (pair.gateway.addr(), json(&chat("x").faults(json!({ "blackhole": true })).json().to_string()));
+    let seen = std::thread::scope(|scope| {
+        let asked = scope.spawn(|| seen(addr, &bytes));
+        wait_for("a request", WITHIN, || pair.engine.state().open_requests == 1);
+        pair.gateway.process().signal(Signal::TERM).expect("a signal");
+        asked.join().expect("it is answered")
+    });
+    let mut faults = Vec::new();
+    check("shutting-down", &seen, &mut faults);
+    assert!(faults.is_empty(), "{}", faults.join("\n\n"));
 }

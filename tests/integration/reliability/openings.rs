@@ -1,4 +1,5 @@
-//! Answers that break before anything of them went to the client are made good elsewhere; what went to it is not unsaid.
+//! Answers that break before anything of them went to the client are made good elsewhere; what went to it is not
+//! unsaid.
 
 use llmgw_test_kit::raw::End;
 use llmgw_test_kit::{chat, full_or};

@@ -15,6 +15,7 @@ use llmgw_types::BoardSlot;
 
 use crate::attempt::{self, Request};
 use crate::core::Core;
+use crate::cut::parting;
 use crate::error::{ApiError, Reason};
 use crate::finish::Finish;
 use crate::relay::{self, Answer, Broken};
@@ -76,22 +77,24 @@ pub(crate) async fn serve(
     let connect = core.settings.timeouts.connect;
     let sent = attempt::send(core, table, &grant, &request, &mut answer, connect);
     let sent = timeout(deadline.since(sending), sent);
-    let mut upstream = match race(sent, conn.reader.gone()).await {
+    let mut upstream = match race(sent, parting(&core.cut, &mut conn.reader)).await {
         Either::Left(Ok(Ok(upstream))) => upstream,
         Either::Left(Ok(Err(error))) => {
             core.evidence.broke(slot, error.reason, core.settings.cooldown);
             return Err(error);
         }
         Either::Left(Err(_)) => return Err(total_timeout(core, &served)),
-        Either::Right(()) => return Ok(()),
+        Either::Right(Either::Left(())) => return Ok(()),
+        Either::Right(Either::Right(())) => return Err(ApiError::shutting_down()),
     };
     let (arrived, overhead) = (Mono::now(), sending.since(began));
     let told = |opened| Answer { head: &answer, served: &served, slot, overhead, sent_at: sending, arrived, opened };
     if answer.status() >= 300 {
         let body = whole::collect(core, &mut upstream, deadline);
-        let body = match race(body, conn.reader.gone()).await {
+        let body = match race(body, parting(&core.cut, &mut conn.reader)).await {
             Either::Left(body) => body,
-            Either::Right(()) => return Ok(()),
+            Either::Right(Either::Left(())) => return Ok(()),
+            Either::Right(Either::Right(())) => return Err(ApiError::shutting_down()),
         };
         upstream.release(Mono::now());
         return whole::send_error(conn, &told(arrived), &body, finish).await;
@@ -119,6 +122,7 @@ pub(crate) async fn serve(
     };
     match broken {
         Broken::ClientGone => Ok(()),
+        Broken::ShuttingDown => Err(ApiError::shutting_down()),
         Broken::Engine(reason, why) => {
             core.evidence.broke(slot, reason, core.settings.cooldown);
             Err(ApiError::new(reason, format!("replica {}: {why}", served.replica)))

@@ -203,18 +203,19 @@ fn the_way_out_is_told_to_cores_in_order_and_to_the_balancer_first() {
     assert_eq!(status, 503);
     assert!(body.contains("\"is_settling\":true"), "{body}");
     world.side.handle().drain();
+    world.side.handle().cut();
     world.side.handle().settle();
     let told = llmgw_runtime::run_local(async move {
         let mut mailbox = inbox.open().expect("a descriptor");
         let mut told = Vec::new();
-        while told.last() != Some(&CoreMessage::Drain) {
+        while told.last() != Some(&CoreMessage::Cut) {
             let mut more = Vec::new();
             mailbox.receive(&mut more).await;
             told.append(&mut more);
         }
         told
     });
-    assert_eq!(told, [CoreMessage::FeedReady, CoreMessage::Settle, CoreMessage::Drain]);
+    assert_eq!(told, [CoreMessage::FeedReady, CoreMessage::Settle, CoreMessage::Drain, CoreMessage::Cut]);
     assert!(!world.side.is_finished());
     world.side.stop();
 }
