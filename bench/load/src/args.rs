@@ -16,7 +16,7 @@ pub(crate) struct Args {
 }
 
 /// Options that stand alone.
-const SWITCHES: &[&str] = &["--help", "--quiet", "--stream"];
+const SWITCHES: &[&str] = &["--help", "--quiet", "--stream", "--quick", "--publish"];
 
 impl Args {
     /// Takes `--name value`, `--name=value`, switches and leading words apart.

@@ -1,5 +1,7 @@
 //! From options to runs: each command reads what it knows, refuses the rest, runs, and shows its report.
 
+mod compare;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -72,7 +74,13 @@ pub(crate) async fn run(args: &Args) -> Run {
         [command] => (*command, false),
         _ => return Err(Ended::Usage(format!("too many words: {}", words.join(" ")))),
     };
-    let known = ["closed", "open", "streams", "overhead", "cancel", "stalled", "uploads", "mixed", "ring"];
+    match (command, is_scenario) {
+        ("mock", false) => return compare::mock(args),
+        ("compare", false) => return compare::compare(args),
+        _ => {}
+    }
+    let known =
+        ["closed", "open", "streams", "overhead", "cancel", "stalled", "uploads", "mixed", "ring", "compare", "mock"];
     if !known.contains(&command) {
         return Err(Ended::Usage(format!("no command {command:?}; there are {}", known.join(", "))));
     }

@@ -12,6 +12,7 @@ llmgw-load measures an OpenAI-compatible server from outside: how fast, how many
   llmgw-load uploads  --url http://127.0.0.1:8080 --pid 4711
   llmgw-load mixed    --url http://127.0.0.1:8080 --admin http://127.0.0.1:9090 --pid 4711
   llmgw-load scenario COMMAND --llmgw target/release/llmgw
+  llmgw-load compare  --llmgw target/dist/llmgw --peers nginx,haproxy --rounds 10      (cargo x bench overhead)
 
 COMMANDS
   closed    so many connections, each asks again when it is answered: throughput and cost
@@ -24,6 +25,9 @@ COMMANDS
   uploads   many large bodies at once; memory over the bytes in flight
   mixed     every kind of call and ending, many times; memory and gauges afterwards
   ring      what each core of the gateway asks of the kernel under mixed load, counted by the kernel; needs root
+  compare   gateways in turn on the same load and pinning, over interleaved rounds: CPU, delays, memory, failures,
+            against the bars; a table, and overhead.{json,svg,md}
+  mock      an engine of ready-made bytes, on one thread, for compare
   scenario  starts simulated engines and a gateway, runs one of the commands above against them, ends them
 
 A URL without a path means /v1/chat/completions. Times are written 250us, 30ms, 1.5s, 2m.
@@ -47,6 +51,14 @@ STALLED      --clients N (32)  --stream-mib N (200)  --held-max-kib N (256)
 UPLOADS      --bodies N (100)  --body-mb N (30)  --ratio-max N (1.2)
 MIXED        --admin URL  --calls N (100000)  --connections N (32)  --growth-max-kib N (8192)
 RING         --pid PID  --seconds N (10)  --connections N (16, and as many for streams)
+COMPARE      --llmgw PATH  --stock PATH  --peers NAME,… (stock,nginx,haproxy,envoy,pingora,sglang-router,vllm-router;
+             also sglang-router-ca, vllm-router-ca: their cache-aware policies; installed by bench/peers/install)
+             --rounds N (10; quick 2)  --steps NAME,… (ns,open500,open30,s0,s20,s50,b100k,b1m,p150,c1000,c5000)
+             --quick (windows a third as long)  --gateway-cpu N (0)  --load-cpu N (1)  --peers-dir DIR
+             --priority N (-20..19: the session's weight against other work on the machine; an administrator's)
+             --out DIR (target/overhead)  --publish (docs/measurements, and the README's block)  --profile NAME
+             --from FILE (an overhead.json: write table, page and plot again, measure nothing)
+MOCK         --ports N (1)
 SCENARIO     --llmgw PATH  --engines N (3)  --engine-flag=FLAG (once for each)  and the command's own options
 
 The delay, event and cancel options steer a simulated engine (llmgw sim-engine) by an instruction in the prompt; a real

@@ -41,6 +41,7 @@ pub struct Launch {
     args: Vec<OsString>,
     env: Vec<(OsString, OsString)>,
     dir: Option<PathBuf>,
+    output: Option<PathBuf>,
     grace: Duration,
 }
 
@@ -48,7 +49,7 @@ impl Launch {
     #[must_use]
     pub fn new(program: impl AsRef<Path>) -> Self {
         let program = program.as_ref().to_owned();
-        Self { program, args: Vec::new(), env: Vec::new(), dir: None, grace: GRACE }
+        Self { program, args: Vec::new(), env: Vec::new(), dir: None, output: None, grace: GRACE }
     }
 
     #[must_use]
@@ -75,6 +76,13 @@ impl Launch {
         self
     }
 
+    /// Writes both outputs into a file in place of capturing them: nothing here then wakes for a line.
+    #[must_use]
+    pub fn output_to(mut self, path: impl AsRef<Path>) -> Self {
+        self.output = Some(path.as_ref().to_owned());
+        self
+    }
+
     /// How long the process may take to end after SIGTERM; default 3 s.
     #[must_use]
     pub fn grace(mut self, grace: Duration) -> Self {
@@ -91,6 +99,10 @@ impl Launch {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         if let Some(dir) = &self.dir {
             command.current_dir(dir);
+        }
+        if let Some(path) = &self.output {
+            let file = std::fs::File::create(path)?;
+            command.stdout(file.try_clone()?).stderr(file);
         }
         let shown = self.program.display().to_string();
         let mut child =

@@ -43,11 +43,45 @@ impl Progress {
         })))
     }
 
+    /// The same line for a loop without tasks, which shows it by itself.
+    pub(crate) fn beat(self) -> Beat {
+        let is_terminal = std::io::stderr().is_terminal();
+        let now = Instant::now();
+        Beat { is_shown: self == Self::Shown && is_terminal, started: now, last: now }
+    }
+
     /// Says one thing on a line of its own.
     pub fn say(self, text: &str) {
         if self == Self::Shown {
             // Nobody to tell when standard error is closed.
             let _ = writeln!(std::io::stderr(), "{text}");
+        }
+    }
+}
+
+/// A running line on a terminal, rewritten as often as is useful; it ends when dropped.
+#[derive(Debug)]
+pub(crate) struct Beat {
+    is_shown: bool,
+    started: Instant,
+    last: Instant,
+}
+
+impl Beat {
+    /// Writes the line when it is time to.
+    pub(crate) fn show(&mut self, state: impl FnOnce() -> String) {
+        if self.is_shown && self.last.elapsed() >= ON_TERMINAL {
+            self.last = Instant::now();
+            // Nobody to tell when standard error is closed.
+            let _ = write!(std::io::stderr(), "\r\x1b[K{:4.0} s  {}", self.started.elapsed().as_secs_f64(), state());
+        }
+    }
+}
+
+impl Drop for Beat {
+    fn drop(&mut self) {
+        if self.is_shown {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
         }
     }
 }

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::client::{Done, Failure};
 
@@ -43,7 +43,7 @@ impl Times {
 }
 
 /// A histogram in seven numbers; all zero when nothing was recorded.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Quantiles {
     pub count: u64,
     pub mean_us: f64,

@@ -106,6 +106,27 @@ pub fn cpu_wait(pid: u32) -> Duration {
     Duration::from_nanos(waits.sum())
 }
 
+/// CPU time of a process, finer than the kernel's ticks where it counts by thread; `None` when the process is gone.
+///
+/// Threads that have ended count by ticks alone.
+#[must_use]
+pub fn cpu_time(pid: u32) -> Option<Duration> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let ticks = cpu_of(&stat, rustix::param::clock_ticks_per_second())?;
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Some(ticks) };
+    let runs = tasks.flatten().filter_map(|task| {
+        let line = fs::read_to_string(task.path().join("schedstat")).ok()?;
+        line.split_ascii_whitespace().next()?.parse::<u64>().ok()
+    });
+    Some(ticks.max(Duration::from_nanos(runs.sum())))
+}
+
+/// A process and all its living descendants.
+#[must_use]
+pub fn tree(pid: u32) -> Vec<u32> {
+    std::iter::once(pid).chain(descendants(pid)).collect()
+}
+
 fn descendants(root: u32) -> Vec<u32> {
     let Ok(dir) = fs::read_dir("/proc") else { return Vec::new() };
     let pairs: Vec<(u32, u32)> = dir
@@ -164,6 +185,13 @@ mod tests {
         assert!(rss_bytes(std::process::id()) > 0);
         assert_eq!(usage_of(u32::MAX), None);
         assert_eq!(rss_bytes(u32::MAX), 0);
+    }
+
+    #[test]
+    fn cpu_time_is_at_least_what_the_ticks_say() {
+        let ticks = usage_of(std::process::id()).expect("own reading").cpu;
+        assert!(cpu_time(std::process::id()).expect("own reading") >= ticks);
+        assert_eq!(cpu_time(u32::MAX), None);
     }
 
     #[test]

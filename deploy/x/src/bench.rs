@@ -1,15 +1,20 @@
 //! `cargo x bench`: the load generator, optimised, with the rest of the command line handed to it.
 //! `cargo x bench micro`: the parts of the data plane, one by one.
+//! `cargo x bench overhead`: the gateway beside others; what is compared is built first.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::args::{Args, Outcome};
 use crate::figures::{self, BINARY};
-use crate::shell;
+use crate::metadata::Metadata;
+use crate::shell::{self, cargo};
 
 /// Measures the parts.
 pub(crate) const MICRO: &str = "llmgw-micro";
+
+/// The program of the conventional design, where the workspace has one.
+const STOCK: &str = "llmgw-stock";
 
 /// Where `--save` puts the figures of the parts, beside the page for people.
 const MICRO_JSON: &str = "docs/measurements/micro.json";
@@ -19,6 +24,10 @@ const MICRO_PAGE: &str = "docs/measurements/micro.md";
 pub(crate) fn run(mut args: Args) -> Outcome {
     if args.takes("micro") {
         return micro(args);
+    }
+    // Asked for its help, the load generator has it.
+    if !args.is_help_wanted() && args.takes("overhead") {
+        return overhead(args);
     }
     start(&figures::build()?, BINARY, args.into_rest())
 }
@@ -35,4 +44,31 @@ fn micro(mut args: Args) -> Outcome {
 
 fn start(programs: &Path, name: &str, words: Vec<String>) -> Outcome {
     shell::run(Command::new(programs.join(name)).current_dir(shell::root()).args(words))
+}
+
+/// The gateways in turn: what is released is what is measured, but for quick runs, which tune.
+fn overhead(mut args: Args) -> Outcome {
+    let is_quick = args.flag("--quick");
+    let profile = args.value::<String>("--profile")?;
+    let profile = profile.unwrap_or_else(|| if is_quick { "ci" } else { "dist" }.to_owned());
+    let metadata = Metadata::read()?;
+    let target = metadata.target_directory.clone();
+    shell::run(&mut cargo(&["build", "--profile", "ci", "--package", BINARY]))?;
+    let has_stock = metadata.binaries().iter().any(|name| name == STOCK);
+    let mut words = vec!["build", "--profile", &profile, "--package", "llmgw"];
+    if has_stock {
+        words.extend(["--package", STOCK]);
+    }
+    shell::run(cargo(&words).args(["--bins"]))?;
+    let programs: PathBuf = target.join(if profile == "dev" { "debug" } else { &profile });
+    let mut command = Command::new(target.join("ci").join(BINARY));
+    command.current_dir(shell::root()).args(["compare", "--profile", &profile, "--llmgw"]).arg(programs.join("llmgw"));
+    if has_stock {
+        command.arg("--stock").arg(programs.join(STOCK));
+    }
+    if is_quick {
+        command.arg("--quick");
+    }
+    command.arg("--peers-dir").arg(std::env::var_os("LLMGW_PEERS").map_or_else(|| target.join("peers"), PathBuf::from));
+    shell::run(command.args(args.into_rest()))
 }

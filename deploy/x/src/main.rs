@@ -41,6 +41,8 @@ cargo x CHORE: everything the project does with itself, in Rust
   ci                           lint, tidy, test, test e2e, with a table of times: what CI runs
   bench [ARGS…]                the load generator, optimised; `cargo x bench --help` for its own commands
   bench micro [NAME…] [--save] the parts of the data plane, one by one; --save writes docs/measurements/micro.*
+  bench overhead [--peers NAME,…] [--rounds N] [--steps NAME,…] [--quick] [--publish]
+                               llmgw, the stock design and the installed peers in turn on the same load and pinning
   docs                         write the generated reference pages again (docs/reference)
   fuzz [TARGET] [--seconds N]  fuzz one parser, or each in turn; without targets it says what there are
 
