@@ -18,6 +18,7 @@ use std::time::Duration;
 use llmgw_config::EndpointConfig;
 use llmgw_engines::kind::engine;
 use llmgw_kit::chance::Chance;
+use llmgw_kit::clock::Mono;
 use llmgw_router::board::Board;
 use llmgw_router::readiness::Readiness;
 use llmgw_types::BoardSlot;
@@ -72,6 +73,10 @@ impl Census {
     fn set(&self, slot: BoardSlot, is_ready: bool) {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         if self.board.is_ready(slot) != is_ready {
+            // Whoever is there when the gateway starts may have served for long; who comes later begins slowly.
+            if is_ready && counts.judged >= counts.first {
+                self.board.endpoint(slot).set_ready_since(Mono::now());
+            }
             self.board.set_ready(slot, is_ready);
             counts.ready = if is_ready { counts.ready + 1 } else { counts.ready.saturating_sub(1) };
             self.readiness.set_endpoints(counts.ready, counts.known);
@@ -275,6 +280,26 @@ mod tests {
         assert!(!*first_round.borrow());
         census.judged_first();
         assert!(*first_round.borrow());
+    }
+
+    #[test]
+    fn an_endpoint_begins_slowly_when_it_becomes_ready_after_the_start() {
+        let board = Arc::new(Board::new(1, 2));
+        let census = Census::new(board.clone(), Arc::default(), 2);
+        let (a, b) = (BoardSlot(0), BoardSlot(1));
+        let since = |slot| board.endpoint(slot).ready_since();
+        census.set(a, true);
+        census.judged_first();
+        census.judged_first();
+        assert_eq!((since(a), since(b)), (None, None), "it was there at the start");
+        census.set(b, true);
+        assert!(since(b).is_some(), "it came later");
+        let first = since(b);
+        census.set(b, true);
+        assert_eq!(since(b), first, "it has been ready all the time");
+        census.set(a, false);
+        census.set(a, true);
+        assert!(since(a) >= first, "it came back");
     }
 
     #[test]

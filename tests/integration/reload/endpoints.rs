@@ -38,6 +38,24 @@ fn an_added_endpoint_gets_requests_and_a_removed_one_none_while_its_stream_ends_
 }
 
 #[test]
+fn an_endpoint_that_comes_later_begins_with_a_small_part_of_its_share() {
+    let (a, b) = (Engine::local(), Engine::local());
+    let rig = Rig::start(&[("a", &a)]);
+    rig.reload_with(&yaml(&[("a", &a), ("b", &b)], ""));
+    rig.wait_until_ready("b");
+    wait_for("a request at b", WITHIN, || rig.replicas(4).contains(&"b".to_owned()));
+    let before = b.calls().len();
+    let asked = 100;
+    for _ in 0..asked {
+        assert_eq!(rig.ask().status, 200);
+    }
+    // A tenth of the other's weight at first, and after ten seconds of a slow machine not half of it.
+    let share = b.calls().len() - before;
+    assert!(share < asked * 2 / 5, "{share} of {asked}");
+    rig.gateway.finish(&[]);
+}
+
+#[test]
 fn a_removed_models_series_are_gone_with_its_endpoint() {
     let a = Engine::local();
     let rig = Rig::start(&[("a", &a)]);
