@@ -62,14 +62,15 @@ fn end_tls(mut client: TcpStream, server: Arc<ServerConfig>, engine: SocketAddr)
     engine.set_read_timeout(Some(TURN))?;
     let mut buf = vec![0; BUF_BYTES];
     loop {
-        match tls.read_tls(&mut client) {
+        let is_client_silent = match tls.read_tls(&mut client) {
             Ok(0) => break,
             Ok(_) => {
                 tls.process_new_packets().map_err(io::Error::other)?;
+                false
             }
-            Err(error) if is_silence(&error) => {}
+            Err(error) if is_silence(&error) => true,
             Err(error) => return Err(error),
-        }
+        };
         loop {
             match tls.reader().read(&mut buf) {
                 Ok(0) => return Ok(()),
@@ -77,6 +78,10 @@ fn end_tls(mut client: TcpStream, server: Arc<ServerConfig>, engine: SocketAddr)
                 Err(error) if is_silence(&error) => break,
                 Err(error) => return Err(error),
             }
+        }
+        // A large body comes in thousands of pieces: the engine is not waited for between them.
+        if !is_client_silent {
+            continue;
         }
         match engine.read(&mut buf) {
             Ok(0) => {

@@ -17,18 +17,18 @@ use crate::pair::{CHAT, WITHIN, error_of, llmgw};
 use crate::streams::rig::{builder, finish_expecting};
 
 /// A certificate for a name, and a file with the authority that signed it.
-struct Certified {
-    server: Arc<ServerConfig>,
-    folder: TempDir,
+pub(super) struct Certified {
+    pub(super) server: Arc<ServerConfig>,
+    pub(super) folder: TempDir,
 }
 
 impl Certified {
-    fn ca(&self) -> PathBuf {
+    pub(super) fn ca(&self) -> PathBuf {
         self.folder.path().join("ca.pem")
     }
 }
 
-fn certified(name: &str, change: fn(&mut CertificateParams)) -> Certified {
+pub(super) fn certified(name: &str, change: fn(&mut CertificateParams)) -> Certified {
     let ca_key = KeyPair::generate().expect("a key");
     let mut ca = CertificateParams::new(Vec::new()).expect("parameters");
     ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -49,7 +49,7 @@ fn certified(name: &str, change: fn(&mut CertificateParams)) -> Certified {
     certified
 }
 
-fn endpoint(addr: SocketAddr, ca: &Path) -> String {
+pub(super) fn endpoint(addr: SocketAddr, ca: &Path) -> String {
     let ca = ca.display();
     format!("{{ name: engine-0, url: \"https://{addr}\", model: {MODEL}, engine: sim, tls: {{ ca: \"{ca}\" }} }}")
 }
