@@ -63,6 +63,8 @@ pub struct Done {
     pub status: u16,
     /// What the gateway says it added.
     pub overhead_us: Option<u64>,
+    /// The server ends the connection with it.
+    pub is_last: bool,
 }
 
 /// A connection to a target.
@@ -134,7 +136,11 @@ impl Connection {
                 })
             })?;
             if step == Step::Done {
-                return Ok(Done { status: self.wire.status(), overhead_us: self.wire.overhead_us() });
+                return Ok(Done {
+                    status: self.wire.status(),
+                    overhead_us: self.wire.overhead_us(),
+                    is_last: !self.wire.is_reusable(),
+                });
             }
         }
     }
@@ -184,6 +190,16 @@ impl Pool {
     #[must_use]
     pub fn stale_count(&self) -> u64 {
         *self.stale_count.borrow()
+    }
+
+    /// One request and its whole response on a connection of its own, which is not kept.
+    pub async fn call_fresh(&self, request: &[u8]) -> Result<Done, Failure> {
+        let attempt = async {
+            let mut connection = Connection::open(&self.target).await?;
+            connection.send(request).await?;
+            connection.read(&mut |_, _| ()).await
+        };
+        timeout(self.within, attempt).await.unwrap_or(Err(Failure::TimedOut))
     }
 
     /// One request and its whole response.

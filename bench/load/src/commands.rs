@@ -23,6 +23,7 @@ use llmgw_load::uploads::{self, Uploads};
 use serde_json::json;
 
 use crate::args::Args;
+use crate::lifetimes;
 
 /// Why there is no report.
 pub(crate) enum Ended {
@@ -38,7 +39,7 @@ pub(crate) struct Shown {
     pub(crate) is_good: bool,
 }
 
-type Run = Result<Shown, Ended>;
+pub(crate) type Run = Result<Shown, Ended>;
 
 /// A message without more words is about the command line.
 impl From<String> for Ended {
@@ -58,12 +59,12 @@ struct Place {
 }
 
 /// What every command has.
-struct Common {
-    command: String,
-    model: String,
+pub(crate) struct Common {
+    pub(crate) command: String,
+    pub(crate) model: String,
     json: Option<PathBuf>,
-    progress: Progress,
-    within: Duration,
+    pub(crate) progress: Progress,
+    pub(crate) within: Duration,
 }
 
 pub(crate) async fn run(args: &Args) -> Run {
@@ -81,8 +82,13 @@ pub(crate) async fn run(args: &Args) -> Run {
     }
     let known =
         ["closed", "open", "streams", "overhead", "cancel", "stalled", "uploads", "mixed", "ring", "compare", "mock"];
-    if !known.contains(&command) {
-        return Err(Ended::Usage(format!("no command {command:?}; there are {}", known.join(", "))));
+    let of_lifetimes = ["drain", "reloads"];
+    if !known.contains(&command) && !of_lifetimes.contains(&command) {
+        let all = [&known[..], &of_lifetimes].concat().join(", ");
+        return Err(Ended::Usage(format!("no command {command:?}; there are {all}")));
+    }
+    if of_lifetimes.contains(&command) && !is_scenario {
+        return Err(Ended::Usage(format!("{command} ends or changes a gateway of its own; say: scenario {command}")));
     }
     let default_within = if matches!(command, "streams" | "uploads") { 120 } else { 60 };
     let common = Common {
@@ -92,6 +98,11 @@ pub(crate) async fn run(args: &Args) -> Run {
         progress: if args.is_on("--quiet") { Progress::Silent } else { Progress::Shown },
         within: args.time("--timeout", Duration::from_secs(default_within))?,
     };
+    match command {
+        "drain" => return lifetimes::drain(args, &common).await,
+        "reloads" => return lifetimes::reloads(args, &common).await,
+        _ => {}
+    }
     let place = if is_scenario { started(args, &common).await? } else { named(args)? };
     match command {
         "closed" => closed(args, &common, &place).await,
@@ -120,17 +131,28 @@ fn named(args: &Args) -> Result<Place, Ended> {
 }
 
 async fn started(args: &Args, common: &Common) -> Result<Place, Ended> {
+    let fleet = fleet(args, common, 3, String::new()).await?;
+    let (via, direct, admin) = (Some(fleet.via()?), fleet.direct()?, Some(fleet.admin()?));
+    Ok(Place { via, direct, admin, pid: Some(fleet.pid()), _fleet: Some(fleet) })
+}
+
+/// Engines and a gateway as the options say, ready.
+pub(crate) async fn fleet(
+    args: &Args,
+    common: &Common,
+    engine_count: usize,
+    more_config: String,
+) -> Result<Fleet, Ended> {
     let setup = Setup {
         llmgw: args.needed("--llmgw")?.into(),
-        engine_count: args.number("--engines", 3)?,
+        engine_count: args.number("--engines", engine_count)?,
         engine_flags: args.all("--engine-flag"),
-        more_config: String::new(),
+        more_config,
     };
     let fleet = Fleet::start(&setup).map_err(|error| Ended::Failed(error.to_string()))?;
     scenario::wait_until_ready(&fleet).await.map_err(Ended::Failed)?;
     common.progress.say(&format!("{} engines behind {}", setup.engine_count, fleet.gateway.addr));
-    let (via, direct, admin) = (Some(fleet.via()?), fleet.direct()?, Some(fleet.admin()?));
-    Ok(Place { via, direct, admin, pid: Some(fleet.pid()), _fleet: Some(fleet) })
+    Ok(fleet)
 }
 
 impl Place {
@@ -159,7 +181,7 @@ fn chat(args: &Args, common: &Common) -> Result<Chat, Ended> {
     })
 }
 
-fn requests(args: &Args, common: &Common, target: &Target) -> Result<Vec<Vec<u8>>, Ended> {
+pub(crate) fn requests(args: &Args, common: &Common, target: &Target) -> Result<Vec<Vec<u8>>, Ended> {
     let chat = chat(args, common)?;
     let count: u64 = args.number("--prompts", 16)?;
     Ok((0..count.max(1)).map(|seed| Chat { seed, ..chat.clone() }.bytes(target)).collect())
@@ -194,6 +216,7 @@ async fn open(args: &Args, common: &Common, place: &Place) -> Run {
         warm_up_count: (calls_per_second / 2.0).ceil() as u64,
         open_max: args.number("--max-open", 2000)?,
         pid: place.pid,
+        is_over: std::rc::Rc::default(),
     };
     args.finish()?;
     let pool = Pool::new(target, common.within);
@@ -341,7 +364,7 @@ async fn ring(args: &Args, common: &Common, place: &Place) -> Run {
     show(common, &report?)
 }
 
-fn show(common: &Common, report: &impl Report) -> Run {
+pub(crate) fn show(common: &Common, report: &impl Report) -> Run {
     if let Some(path) = &common.json {
         let text = report::json(&common.command, report).map_err(Ended::Failed)?;
         let written = std::fs::write(path, text + "\n");

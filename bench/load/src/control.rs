@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::client::Pool;
+use crate::client::{Failure, Pool};
 use crate::metrics::Metrics;
 use crate::prompt;
 use crate::target::Target;
@@ -48,6 +48,12 @@ pub(crate) async fn fetch(at: &Target, path: &str) -> Result<String, String> {
         Ok(done) => Err(format!("{}{path} answered {}", at.addr, done.status)),
         Err(failure) => Err(format!("{}{path}: {}", at.addr, failure.name())),
     }
+}
+
+/// The status that a GET of a path is answered with.
+pub(crate) async fn status(at: &Target, path: &str) -> Result<u16, Failure> {
+    let target = at.at(path);
+    Ok(Pool::new(target.clone(), WITHIN).call_fresh(&prompt::get(&target)).await?.status)
 }
 
 /// A gateway's (or an engine's) metrics page.

@@ -28,6 +28,8 @@ COMMANDS
   compare   gateways in turn on the same load and pinning, over interleaved rounds: CPU, delays, memory, failures,
             against the bars; a table, and overhead.{json,svg,md}
   mock      an engine of ready-made bytes, on one thread, for compare
+  drain     as a scenario only: the gateway is told to stop under load, before a client that watches its readiness
+  reloads   as a scenario only: half of what the gateway takes, while its configuration changes and streams run
   scenario  starts simulated engines and a gateway, runs one of the commands above against them, ends them
 
 A URL without a path means /v1/chat/completions. Times are written 250us, 30ms, 1.5s, 2m.
@@ -59,7 +61,11 @@ COMPARE      --llmgw PATH  --stock PATH  --peers NAME,… (stock,nginx,haproxy,e
              --out DIR (target/overhead)  --publish (docs/measurements, and the README's block)  --profile NAME
              --from FILE (an overhead.json: write table, page and plot again, measure nothing)
 MOCK         --ports N (1)
-SCENARIO     --llmgw PATH  --engines N (3)  --engine-flag=FLAG (once for each)  and the command's own options
+DRAIN        --rate N (2000)  --before TIME (3s)  --settle TIME (5s)  --notices-after TIME (3s: sends on for so long)
+             --streams N (50)  --fresh-every N (10)
+RELOADS      --reloads N (50)  --streams N (100 in each wave)  --connections N (32)  --measured-for TIME (5s)
+             --share N (0.5 of what was measured)
+SCENARIO     --llmgw PATH  --engines N (3; reloads 6)  --engine-flag=FLAG (once for each)  and the command's own options
 
 The delay, event and cancel options steer a simulated engine (llmgw sim-engine) by an instruction in the prompt; a real
 engine takes it for text. Exit code 0: a good run. 1: the table says what failed. 64: a wrong command line.

@@ -6,6 +6,7 @@
 mod args;
 mod commands;
 mod help;
+mod lifetimes;
 
 use std::io::Write;
 use std::process::ExitCode;

@@ -26,6 +26,9 @@ use crate::wire::Part;
 /// Gauges of open work; those a page does not have are not asked for, but one it must have.
 const GAUGES: &[&str] = &["llmgw_endpoint_inflight", "llmgw_requests_in_flight", "llmgw_client_connections"];
 const GAUGES_WITHIN: Duration = Duration::from_secs(10);
+const SAMPLE_EVERY: Duration = Duration::from_millis(20);
+/// No sum of open work comes near it; a count that went below 0 without a sign would be far above.
+const PLAUSIBLE_MAX: f64 = 1e6;
 
 /// What to run.
 #[derive(Debug, Clone)]
@@ -58,6 +61,10 @@ pub struct MixedReport {
     pub growth_bytes_max: u64,
     /// Each gauge's value at the end.
     pub gauges: BTreeMap<String, f64>,
+    /// The least and the most that any series of a gauge showed while calls ran.
+    pub sampled: BTreeMap<String, (f64, f64)>,
+    /// How often the page was read for it.
+    pub sample_count: u64,
     pub watched: Watched,
 }
 
@@ -87,6 +94,8 @@ struct Shared {
     counts: RefCell<BTreeMap<&'static str, u64>>,
     unexpected: RefCell<BTreeMap<String, u64>>,
     stale_count: Cell<u64>,
+    sampled: RefCell<BTreeMap<String, (f64, f64)>>,
+    sample_count: Cell<u64>,
 }
 
 /// Runs it; must be called inside a local task set.
@@ -101,7 +110,10 @@ pub async fn run(plan: Mixed, progress: Progress) -> Result<MixedReport, String>
         counts: RefCell::default(),
         unexpected: RefCell::default(),
         stale_count: Cell::new(0),
+        sampled: RefCell::default(),
+        sample_count: Cell::new(0),
     });
+    let sampling = tokio::task::spawn_local(sample(Rc::clone(&shared)));
     let plan = &shared.plan;
     let line = progress.show("mixed", {
         let shared = Rc::clone(&shared);
@@ -112,6 +124,7 @@ pub async fn run(plan: Mixed, progress: Progress) -> Result<MixedReport, String>
     let rss_warm_bytes = crate::usage::rss_bytes(plan.pid);
     part(&shared, plan.call_count).await;
     drop(line);
+    sampling.abort();
     let gauges = gauges_at_rest(plan).await?;
     let rss_after_bytes = crate::usage::rss_bytes(plan.pid);
     let difference =
@@ -126,6 +139,8 @@ pub async fn run(plan: Mixed, progress: Progress) -> Result<MixedReport, String>
         growth_bytes: difference(rss_after_bytes, rss_warm_bytes),
         growth_bytes_max: plan.growth_bytes_max,
         gauges,
+        sampled: shared.sampled.borrow().clone(),
+        sample_count: shared.sample_count.get(),
         watched: watch.finish(),
     })
 }
@@ -286,6 +301,21 @@ fn kinds(plan: &Mixed) -> Vec<Kind> {
     ]
 }
 
+/// Reads the gauges again and again, series by series: what is too much in one must not hide what is missing in another.
+async fn sample(shared: Rc<Shared>) {
+    loop {
+        if let Ok(page) = control::metrics(&shared.plan.admin).await {
+            shared.sample_count.set(shared.sample_count.get() + 1);
+            for series in GAUGES.iter().flat_map(|name| page.matching(name, &[])) {
+                let mut sampled = shared.sampled.borrow_mut();
+                let (least, most) = sampled.entry(series.name.clone()).or_insert((series.value, series.value));
+                (*least, *most) = (least.min(series.value), most.max(series.value));
+            }
+        }
+        tokio::time::sleep(SAMPLE_EVERY).await;
+    }
+}
+
 /// The gauges once they are at 0, or as they are when they do not come down in time.
 async fn gauges_at_rest(plan: &Mixed) -> Result<BTreeMap<String, f64>, String> {
     let ask = async || {
@@ -307,6 +337,9 @@ impl Report for MixedReport {
         let growth = self.growth_bytes as f64 / 1024.0;
         rows.push(row("memory", format!("after a tenth {warm}, at the end {after}, grown by {growth:.0} KiB")));
         rows.push(row("gauges at the end", gauges.join(", ")));
+        let sampled = self.sampled.iter().map(|(name, (least, most))| format!("{name} {least} to {most}"));
+        let sampled = sampled.collect::<Vec<_>>().join(", ");
+        rows.push(row("gauges meanwhile", format!("{sampled}, read {} times", self.sample_count)));
         rows.extend(watched_rows(&self.watched, Some(("call", self.call_count))));
         rows
     }
@@ -316,6 +349,11 @@ impl Report for MixedReport {
             self.unexpected.iter().map(|(ending, count)| format!("{count} × unexpected: {ending}")).collect();
         if u64::try_from(self.growth_bytes).is_ok_and(|growth| growth > self.growth_bytes_max) {
             faults.push(format!("memory grew by {} KiB", self.growth_bytes / 1024));
+        }
+        for (name, (least, most)) in &self.sampled {
+            if *least < 0.0 || *most > PLAUSIBLE_MAX {
+                faults.push(format!("{name} was between {least} and {most} while calls ran"));
+            }
         }
         if !self.gauges.contains_key("llmgw_endpoint_inflight") {
             faults.push("the metrics page has no llmgw_endpoint_inflight".to_owned());

@@ -35,6 +35,8 @@ pub struct Open {
     /// More than so many are never open; what is due meanwhile waits, and its wait counts.
     pub open_max: usize,
     pub pid: Option<u32>,
+    /// Ends the run before its time once it is set; whoever holds the other end does so.
+    pub is_over: Rc<Cell<bool>>,
 }
 
 /// What it found.
@@ -84,6 +86,9 @@ pub async fn run(plan: Open, pool: &Rc<Pool>, progress: Progress) -> io::Result<
     for number in 0..plan.warm_up_count + counted {
         let due = start + (number as f64 * gap_ns) as u64;
         pacer.until(due).await?;
+        if plan.is_over.get() {
+            break;
+        }
         if number == plan.warm_up_count {
             watch = Watch::start(plan.pid);
         }

@@ -126,6 +126,7 @@ async fn one_side(plan: &Overhead, pool: &Rc<Pool>, target: &Target, pid: Option
         warm_up_count: (plan.calls_per_second / 5.0).ceil() as u64,
         open_max: 1000,
         pid,
+        is_over: std::rc::Rc::default(),
     };
     open::run(open, pool, Progress::Silent).await
 }

@@ -148,6 +148,12 @@ impl Process {
         self.log.guard().lines.clone()
     }
 
+    /// How many of the lines written so far satisfy.
+    #[must_use]
+    pub fn count_lines(&self, satisfies: impl Fn(&Line) -> bool) -> usize {
+        self.log.guard().lines.iter().filter(|line| satisfies(line)).count()
+    }
+
     /// Waits until a line (already written or to come) answers the question, and returns the answer.
     ///
     /// Errors: the process ended, or the time passed; the message carries the last lines it wrote.

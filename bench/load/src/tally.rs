@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn only_a_complete_200_counts_as_good_and_nothing_else_is_lost() {
         let mut tally = Tally::default();
-        let done = |status| Ok(Done { status, overhead_us: Some(40) });
+        let done = |status| Ok(Done { status, overhead_us: Some(40), is_last: false });
         for (ended, ns) in
             [(done(200), 2_000_000), (done(503), 1), (Err(Failure::Refused), 1), (Err(Failure::Short), 1)]
         {

@@ -239,6 +239,7 @@ fn open_run(target: Target, calls: u32) -> llmgw_load::open::OpenReport {
         warm_up_count: 0,
         open_max: 100,
         pid: None,
+        is_over: std::rc::Rc::default(),
     };
     block_on(async { open::run(plan, &Pool::new(target, WITHIN), Progress::Silent).await.expect("a timer") })
 }
@@ -282,6 +283,7 @@ fn an_open_loop_counts_the_wait_of_those_behind_a_stall() {
         warm_up_count: 0,
         open_max: 1,
         pid: None,
+        is_over: std::rc::Rc::default(),
     };
     let report =
         block_on(async { open::run(plan, &Pool::new(target, WITHIN), Progress::Silent).await.expect("a timer") });
