@@ -186,7 +186,7 @@ async fn load(via: Target, load: Load, shared: Rc<Shared>, pool: Rc<Pool>) -> st
             break;
         }
         while calls.try_join_next().is_some() {}
-        let is_fresh = number % load.fresh_every == 0;
+        let is_fresh = number.is_multiple_of(load.fresh_every);
         let (requests, shared) = (Rc::clone(&load.requests), Rc::clone(&shared));
         let pool = Rc::clone(if is_fresh { &fresh_pool } else { &pool });
         calls.spawn_local(async move {

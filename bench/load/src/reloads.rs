@@ -157,7 +157,7 @@ async fn rounds(plan: &Reloads, gateway: &mut GatewayProcess) -> Rounds {
         tokio::time::sleep(PAUSE).await;
         let (text, names) = texts.of_round(round);
         let begun = monotonic_ns();
-        let (how, done) = if round % 2 == 0 {
+        let (how, done) = if round.is_multiple_of(2) {
             ("by signal", by_signal(gateway, &text))
         } else {
             ("by file", by_rename(gateway, &text))

@@ -42,6 +42,16 @@ const PROMISES: &[Promise] = &[
         words: &["uploads"],
         scaled: &["uploads", "--bodies", "20", "--body-mb", "10"],
     },
+    Promise {
+        name: "stopping under 2000 calls a second",
+        words: &["drain"],
+        scaled: &["drain", "--rate", "500", "--before", "1s", "--settle", "2s", "--notices-after", "1s"],
+    },
+    Promise {
+        name: "50 reloads at half the capacity",
+        words: &["reloads"],
+        scaled: &["reloads", "--reloads", "8", "--streams", "20", "--measured-for", "1s"],
+    },
     Promise { name: "100000 mixed requests", words: &["mixed"], scaled: &["mixed", "--calls", "5000"] },
 ];
 

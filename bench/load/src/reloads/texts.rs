@@ -19,9 +19,9 @@ impl<'a> Texts<'a> {
     pub(super) fn of_round(&self, round: usize) -> (String, Vec<String>) {
         let is_there = |idx: usize| match round % 3 {
             _ if idx < STAYING => true,
-            0 => idx % 2 == 0,
+            0 => idx.is_multiple_of(2),
             1 => true,
-            _ => idx % 2 == 1,
+            _ => !idx.is_multiple_of(2),
         };
         let mut text = String::from("listen: \"127.0.0.1:0\"\nadmin_listen: \"127.0.0.1:0\"\nendpoints:\n");
         let mut names = Vec::new();
