@@ -1,8 +1,8 @@
 //! Draining: a gateway told to stop under load, in front of it a client that watches readiness as a balancer does.
 //!
-//! Calls come at a constant rate, most of them on kept connections and every few on a fresh one; long streams run across
-//! the whole end. The client goes on sending for a while after readiness was withdrawn, since no balancer notices at
-//! once. Called by the binary's `scenario drain`; ends the process it is handed and no other.
+//! Calls come at a constant rate, most of them on kept connections and every few on a fresh one; long streams run
+//! across the whole end. The client goes on sending for a while after readiness was withdrawn, since no balancer
+//! notices at once. Called by the binary's `scenario drain`; ends the process it is handed and no other.
 
 mod report;
 

@@ -301,7 +301,8 @@ fn kinds(plan: &Mixed) -> Vec<Kind> {
     ]
 }
 
-/// Reads the gauges again and again, series by series: what is too much in one must not hide what is missing in another.
+/// Reads the gauges again and again, series by series: what is too much in one must not hide what is missing in
+/// another.
 async fn sample(shared: Rc<Shared>) {
     loop {
         if let Ok(page) = control::metrics(&shared.plan.admin).await {
