@@ -55,10 +55,13 @@ impl Rig {
         self.post("/api/v1/reload")
     }
 
-    /// Writes the file and reloads it; the answer of one that is taken.
+    /// Puts a file in the place of the other and reloads it; the answer of one that is taken. Whoever looks at the
+    /// file meanwhile finds one of the two whole.
     #[track_caller]
     pub(crate) fn reload_with(&self, text: &str) -> Value {
-        self.write(text);
+        let next = self.path().with_extension("next");
+        fs::write(&next, text).expect("written");
+        fs::rename(next, self.path()).expect("renamed");
         let reply = self.reload();
         assert_eq!(reply.status, 200, "{}", reply.text());
         reply.json()
