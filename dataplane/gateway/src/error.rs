@@ -82,6 +82,20 @@ impl Reason {
             _ => None,
         }
     }
+
+    /// Whether it says something against the engine that was asked.
+    pub const fn is_engines_fault(self) -> bool {
+        matches!(
+            self,
+            Self::EngineUnreachable
+                | Self::EngineTls
+                | Self::EngineClosed
+                | Self::EngineMalformed
+                | Self::ConnectTimeout
+                | Self::FirstTokenTimeout
+                | Self::BetweenEventsTimeout
+        )
+    }
 }
 
 /// An error as a client gets it.

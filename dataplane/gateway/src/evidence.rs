@@ -78,7 +78,7 @@ impl Evidence {
 
     /// An attempt or an answer broke for this reason. Whatever is no fault of the engine changes nothing.
     pub(crate) fn broke(&self, slot: BoardSlot, reason: Reason, cooldown: Duration) {
-        if is_engines_fault(reason) {
+        if reason.is_engines_fault() {
             self.failed(Failure { slot, kind: FailureKind::Failed, retry_after_seconds: None }, cooldown);
         }
     }
@@ -168,19 +168,6 @@ impl Drop for Trial {
 /// Small numbers as hashes: owners are found by the high bits.
 fn spread(number: u32) -> u64 {
     u64::from(number).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-}
-
-fn is_engines_fault(reason: Reason) -> bool {
-    matches!(
-        reason,
-        Reason::EngineUnreachable
-            | Reason::EngineTls
-            | Reason::EngineClosed
-            | Reason::EngineMalformed
-            | Reason::ConnectTimeout
-            | Reason::FirstTokenTimeout
-            | Reason::BetweenEventsTimeout
-    )
 }
 
 /// `Retry-After` in seconds; a date counts as nothing said.

@@ -3,7 +3,7 @@
 use llmgw_openai::usage::{Reading, of_body};
 
 /// How much of an answer's end is kept.
-const TAIL_BYTES: usize = 32 * 1024;
+pub const TAIL_BYTES: usize = 32 * 1024;
 
 /// The end of an answer, as much as usage is looked for in.
 #[derive(Default)]

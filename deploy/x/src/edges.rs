@@ -78,6 +78,22 @@ pub(crate) const ROOMS: &[Room] = &[
             "llmgw-engine-sim",
         ]),
     },
+    // The conventional gateway that ours is measured against: the same decisions behind another front.
+    Room {
+        package: "llmgw-stock",
+        may_use: Only(&[
+            "llmgw-kit",
+            "llmgw-types",
+            "llmgw-config",
+            "llmgw-obs",
+            "llmgw-openai",
+            "llmgw-runtime",
+            "llmgw-http",
+            "llmgw-router",
+            "llmgw-gateway",
+            "llmgw-side",
+        ]),
+    },
     // What joins the rooms, and what nothing may lean on.
     Room { package: "llmgw", may_use: Everything },
     Room { package: "llmgw-test-kit", may_use: Everything },
@@ -86,7 +102,7 @@ pub(crate) const ROOMS: &[Room] = &[
 ];
 
 /// Packages that no room may be linked with, tests aside for the kit. A tip may lean on a tip above it.
-pub(crate) const TIPS: &[&str] = &["llmgw", "llmgw-test-kit", "llmgw-behaviour", "x"];
+pub(crate) const TIPS: &[&str] = &["llmgw-stock", "llmgw", "llmgw-test-kit", "llmgw-behaviour", "x"];
 
 /// Any room's tests may use these beside what the room itself may.
 pub(crate) const TEST_ROOMS: &[&str] = &["llmgw-test-kit", "llmgw-engine-sim"];
@@ -109,22 +125,22 @@ pub(crate) const WRAPPERS: &[Wrapper] = &[
     Wrapper { crates: &["glommio"], allowed_in: &[], because: "docs/decisions/0004-glommio.md" },
     Wrapper {
         crates: &["clap"],
-        allowed_in: &["llmgw", "llmgw-ctl", "llmgw-load"],
+        allowed_in: &["llmgw", "llmgw-ctl", "llmgw-load", "llmgw-stock"],
         because: "a flag belongs to a command line",
     },
     Wrapper {
         crates: &["tokio"],
-        allowed_in: &["llmgw-side", "llmgw-engine-sim", "llmgw-load", "llmgw-test-kit", "llmgw"],
+        allowed_in: &["llmgw-side", "llmgw-engine-sim", "llmgw-load", "llmgw-stock", "llmgw-test-kit", "llmgw"],
         because: "the conventional runtime is for what is not on a core",
     },
     Wrapper {
         crates: &["hyper", "hyper-util", "http-body-util"],
-        allowed_in: &["llmgw-side"],
-        because: "only the admin page and the probes speak HTTP by a library",
+        allowed_in: &["llmgw-side", "llmgw-stock"],
+        because: "only the admin page, the probes and the conventional gateway speak HTTP by a library",
     },
     Wrapper {
         crates: &["rustls", "tokio-rustls", "rustls-native-certs"],
-        allowed_in: &["llmgw-http", "llmgw-side", "llmgw"],
+        allowed_in: &["llmgw-http", "llmgw-side", "llmgw-stock", "llmgw"],
         because: "TLS towards engines is one library with one provider, ring",
     },
     Wrapper {

@@ -1,0 +1,246 @@
+//! The end of a request, exactly once, however it comes: by return, by error, or because its task was dropped.
+//!
+//! Made with the head; goes with the request, then with the body of its answer, and counts and records when that is
+//! dropped. The words and cells are those of the gateway's own `finish`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::Method;
+use hyper::header::HeaderValue;
+use llmgw_gateway::error::Reason;
+use llmgw_gateway::route::{Route, UsageReport};
+use llmgw_kit::clock::{Mono, Wall};
+use llmgw_obs::access::time_per_token;
+use llmgw_obs::rows::RowIdx;
+use llmgw_openai::stored::IdTap;
+use llmgw_openai::style::ErrorStyle;
+use llmgw_openai::usage::Usage;
+use llmgw_router::access::AccessRecord;
+use llmgw_router::metrics::status_row;
+use llmgw_router::session::key_hash;
+use llmgw_types::{BoardSlot, RequestId};
+
+use crate::state::{Gateway, request_id};
+use crate::turn::{Phase, Turn};
+
+/// A client that left before an answer began, in metrics and logs.
+const CLIENT_GONE: u16 = 499;
+
+/// What is known of a request so far.
+pub(crate) struct Finish {
+    gateway: Arc<Gateway>,
+    turn: Arc<Turn>,
+    id: RequestId,
+    began: Mono,
+    method: &'static str,
+    pub(crate) route: &'static str,
+    pub(crate) errors: ErrorStyle,
+    pub(crate) explanation: Option<String>,
+    pub(crate) received: Option<Mono>,
+    pub(crate) first_byte: Option<Mono>,
+    pub(crate) sent_bytes: u64,
+    pub(crate) is_streamed: bool,
+    status: u16,
+    reason: Option<&'static str>,
+    metric_row: u32,
+    slot: Option<BoardSlot>,
+    usage_report: UsageReport,
+    is_inference: bool,
+    attempt_count: u32,
+    routed: Option<Mono>,
+    first_token: Option<Mono>,
+    last_token: Option<Mono>,
+    overhead_us: Option<u64>,
+    usage: Option<(Usage, u32)>,
+    has_broken: bool,
+    /// Looks for the id of a response that the engine may hold, and which engine that is.
+    watch: Option<(IdTap, BoardSlot)>,
+}
+
+impl Finish {
+    /// A request whose head has arrived.
+    pub(crate) fn begin(gateway: &Arc<Gateway>, turn: &Arc<Turn>, method: Option<&Method>) -> Self {
+        gateway.count(|cells| cells.in_flight.increment());
+        let method = match method {
+            Some(&Method::POST) => "POST",
+            Some(&Method::GET) => "GET",
+            Some(&Method::HEAD) => "HEAD",
+            _ => "other",
+        };
+        Self {
+            gateway: gateway.clone(),
+            turn: turn.clone(),
+            id: request_id(),
+            began: Mono::now(),
+            method,
+            route: "other",
+            errors: ErrorStyle::OpenAi,
+            explanation: None,
+            received: None,
+            first_byte: None,
+            sent_bytes: 0,
+            is_streamed: false,
+            status: CLIENT_GONE,
+            reason: None,
+            metric_row: RowIdx::OTHER.0,
+            slot: None,
+            usage_report: UsageReport::Never,
+            is_inference: false,
+            attempt_count: 0,
+            routed: None,
+            first_token: None,
+            last_token: None,
+            overhead_us: None,
+            usage: None,
+            has_broken: false,
+            watch: None,
+        }
+    }
+
+    /// The request's id as a header says it.
+    pub(crate) fn id(&self) -> HeaderValue {
+        HeaderValue::from_str(self.id.text().as_str()).unwrap_or_else(|_| HeaderValue::from_static("req-"))
+    }
+
+    pub(crate) fn route(&mut self, route: &Route<'_>) {
+        self.route = route.word();
+        if let Route::Inference(route) = route {
+            self.is_inference = true;
+            self.usage_report = route.usage;
+        }
+    }
+
+    /// The pool and endpoint of an attempt.
+    pub(crate) fn attempt(&mut self, metric_row: u32, slot: BoardSlot) {
+        self.routed.get_or_insert_with(Mono::now);
+        self.metric_row = metric_row;
+        self.slot = Some(slot);
+        self.attempt_count += 1;
+    }
+
+    /// The status that goes to the client.
+    pub(crate) fn answer(&mut self, status: u16) {
+        self.status = status;
+    }
+
+    /// What went wrong, in the errors' words.
+    pub(crate) fn fail(&mut self, code: &'static str) {
+        self.reason = Some(code);
+    }
+
+    /// A stream that an engine cut.
+    pub(crate) fn broken_stream(&mut self) {
+        self.has_broken = true;
+    }
+
+    /// One or several tokens have arrived; the first time and the last are remembered.
+    pub(crate) fn tokens_now(&mut self) {
+        let now = Mono::now();
+        self.first_token.get_or_insert(now);
+        self.last_token = Some(now);
+    }
+
+    /// Time this gateway added before the answer began. Units: microseconds.
+    pub(crate) fn overhead(&mut self, micros: u64) {
+        self.overhead_us = Some(micros);
+    }
+
+    /// The answer is one that the engine at `slot` may hold for a later request.
+    pub(crate) fn watch(&mut self, tap: IdTap, slot: BoardSlot) {
+        self.watch = Some((tap, slot));
+    }
+
+    /// A piece of the answer is about to be sent.
+    pub(crate) fn passing(&mut self, piece: &[u8]) {
+        if let Some((tap, slot)) = &mut self.watch
+            && let Some(id) = tap.feed(piece)
+        {
+            self.gateway.board.stored().put(key_hash(id.as_bytes()), *slot);
+            self.watch = None;
+        }
+    }
+
+    /// What the engine reported, and how many of its values made no sense.
+    pub(crate) fn usage(&mut self, usage: Usage, absurd_count: u32) {
+        if self.usage_report != UsageReport::Never {
+            self.usage = Some((usage, absurd_count));
+        }
+    }
+
+    /// Time per token after the first.
+    fn per_token(&self) -> Option<Duration> {
+        let (first, last) = self.first_token.zip(self.last_token).filter(|(first, last)| first < last)?;
+        let tokens = self.usage.as_ref()?.0.completion?;
+        time_per_token(first.since(self.began), last.since(self.began), tokens)
+    }
+}
+
+impl Drop for Finish {
+    fn drop(&mut self) {
+        let now = Mono::now();
+        if self.turn.is_overdue() {
+            self.reason = Some(Reason::TotalTimeout.code());
+        }
+        self.turn.enter(Phase::Answered);
+        let duration = now.since(self.began);
+        let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        let since_head = |at: Option<Mono>| at.map(|at| micros(at.since(self.began)));
+        let usage = self.usage.map(|(usage, _)| usage).unwrap_or_default();
+        let record = AccessRecord {
+            id: self.id,
+            at_unix_ms: Wall::now().0,
+            method: self.method,
+            route: self.route,
+            status: self.status,
+            reason: self.reason,
+            metric_row: self.metric_row,
+            slot: self.slot.map(|slot| slot.0),
+            is_streamed: self.is_streamed,
+            attempt_count: self.attempt_count,
+            body_us: since_head(self.received),
+            route_us: since_head(self.routed),
+            first_byte_us: since_head(self.first_byte),
+            first_token_us: since_head(self.first_token),
+            duration_us: micros(duration),
+            overhead_us: self.overhead_us,
+            prompt_tokens: usage.prompt,
+            cached_tokens: usage.cached,
+            completion_tokens: usage.completion,
+            sent_bytes: self.sent_bytes,
+        };
+        let is_failure = self.status >= 500 || (self.reason.is_some() && self.status < 400);
+        self.gateway.count(|cells| {
+            cells.in_flight.decrement();
+            let pool = cells.pools.at(RowIdx(self.metric_row));
+            if let Some(count) = pool.requests.get(status_row(self.status)) {
+                count.increment();
+            }
+            if self.is_inference {
+                pool.duration.observe(duration);
+                if let Some(first) = self.first_token {
+                    pool.first_token.observe(first.since(self.began));
+                }
+                if let Some(time) = self.per_token() {
+                    pool.per_token.observe(time);
+                }
+            }
+            if let Some(micros) = self.overhead_us {
+                cells.overhead.observe_micros(micros);
+            }
+            if let Some((usage, absurd_count)) = &self.usage {
+                pool.prompt_tokens.add(usage.prompt.unwrap_or(0));
+                pool.completion_tokens.add(usage.completion.unwrap_or(0));
+                if *absurd_count > 0 {
+                    cells.usage_absent[1].increment();
+                } else if usage.is_empty() && self.usage_report == UsageReport::Expected {
+                    cells.usage_absent[0].increment();
+                }
+            }
+            if self.has_broken {
+                cells.broken_streams.increment();
+            }
+            self.gateway.record(record, is_failure, cells);
+        });
+    }
+}

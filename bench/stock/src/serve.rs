@@ -1,0 +1,373 @@
+//! The request path, top to bottom: head → body → model → endpoint → engine → answer.
+//!
+//! The steps are those of the gateway's own `serve`. A client that leaves ends the request wherever it stands, since
+//! hyper drops this future then, and with it the engine's connection.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use hyper::body::Incoming;
+use hyper::header::{self, HeaderMap};
+use hyper::http::request::Parts;
+use hyper::{Method, Request, Response, Uri};
+use llmgw_gateway::error::{ApiError, Reason};
+use llmgw_gateway::explain;
+use llmgw_gateway::intake::Intake;
+use llmgw_gateway::resolve;
+use llmgw_gateway::route::{Inference, Route, Streams, error_style, route};
+use llmgw_kit::clock::Mono;
+use llmgw_openai::list::{Listed, write_list};
+use llmgw_openai::stored::IdTap;
+use llmgw_openai::tap::Withhold;
+use llmgw_router::Wanted;
+use llmgw_router::breaker::{Failure, FailureKind};
+use llmgw_router::session::key_hash;
+use llmgw_types::BoardSlot;
+
+use crate::answer::Answer;
+use crate::attempt::{self, Asked};
+use crate::check::check;
+use crate::finish::Finish;
+use crate::relay::{Course, Streaming};
+use crate::respond::{self, Served};
+use crate::retry::{Granted, Tries, Why};
+use crate::routing::Routing;
+use crate::state::Gateway;
+use crate::tables::Tables;
+use crate::turn::{Phase, Turn};
+use crate::upstream::Upstream;
+use crate::whole::{self, Passing};
+use crate::{body, stored};
+
+/// What a request is served with.
+pub(crate) struct Client {
+    pub(crate) gateway: Arc<Gateway>,
+    pub(crate) turn: Arc<Turn>,
+}
+
+/// Serves one request whose head has arrived, up to the head of its answer.
+pub(crate) async fn serve(client: Client, request: Request<Incoming>) -> Response<Answer> {
+    let Client { gateway, turn } = &client;
+    turn.enter(Phase::Busy);
+    let (head, incoming) = request.into_parts();
+    let mut finish = Finish::begin(gateway, turn, Some(&head.method));
+    let tables = gateway.tables();
+    if let Some(tables) = &tables {
+        turn.set_busy_until(Mono::now() + tables.settings().timeouts.total + tables.settings().timeouts.client_idle);
+    }
+    let mut response = match check(&head) {
+        Err(reject) => Err((ApiError::from(reject), finish)),
+        Ok((path, query)) => {
+            let route = route(head.method.as_str().as_bytes(), path.as_bytes());
+            finish.route(&route);
+            finish.errors = error_style(path.as_bytes());
+            match (route, tables) {
+                (Route::Inference(route), Some(tables)) => {
+                    infer(&client, &tables, &head, route, query, incoming, finish).await
+                }
+                (Route::Stored(asked), Some(tables)) => {
+                    stored::serve(&client, &tables, &head, asked, query, finish).await
+                }
+                (Route::Models, Some(tables)) => Ok(respond::own(200, list(&tables), finish)),
+                (Route::Model(name), Some(tables)) => match one(&tables, &name) {
+                    Ok(body) => Ok(respond::own(200, body, finish)),
+                    Err(error) => Err((error, finish)),
+                },
+                (Route::Health, _) => Ok(respond::own(200, b"{\"status\":\"ok\"}\n".to_vec(), finish)),
+                (Route::Ready, _) => {
+                    let (status, body) = ready(gateway);
+                    Ok(respond::own(status, body, finish))
+                }
+                (Route::WrongMethod { allow }, _) => Ok(respond::wrong_method(allow, finish)),
+                (Route::Unknown, _) => {
+                    Err((ApiError::new(Reason::UnknownRoute, "this path is not served here"), finish))
+                }
+                (_, None) => Err((ApiError::new(Reason::NoEndpoint, "no route table has arrived yet"), finish)),
+            }
+        }
+    }
+    .unwrap_or_else(|(error, finish)| {
+        if matches!(error.reason, Reason::BadHttp(_)) {
+            turn.linger();
+        }
+        respond::error(&error, finish)
+    });
+    if gateway.is_closing() {
+        response.headers_mut().insert(header::CONNECTION, header::HeaderValue::from_static("close"));
+    }
+    response
+}
+
+/// What a request came to: an answer, or the error to answer with.
+pub(crate) type Outcome = Result<Response<Answer>, (ApiError, Finish)>;
+
+/// Serves a request that an engine answers.
+async fn infer(
+    client: &Client,
+    tables: &Arc<Tables>,
+    head: &Parts,
+    route: &'static Inference,
+    query: &str,
+    incoming: Incoming,
+    mut finish: Finish,
+) -> Outcome {
+    match try_infer(client, tables, head, route, query, incoming, &mut finish).await {
+        Ok(reply) => reply.respond(client, tables, finish).await,
+        Err(error) => Err((error, finish)),
+    }
+}
+
+async fn try_infer(
+    client: &Client,
+    tables: &Arc<Tables>,
+    head: &Parts,
+    route: &'static Inference,
+    query: &str,
+    incoming: Incoming,
+    finish: &mut Finish,
+) -> Result<Reply, ApiError> {
+    let Client { gateway, turn } = client;
+    let settings = tables.settings();
+    let body = body::read(incoming, turn, settings).await?;
+    let types = head.headers.get_all(header::CONTENT_TYPE).iter().map(header::HeaderValue::as_bytes);
+    let intake = Intake::of(body, route.body, types)?;
+    let received = Mono::now();
+    finish.received = Some(received);
+    let deadline = received + settings.timeouts.total;
+    let table = tables.routes();
+    let model = resolve::model(table, &intake.model())?;
+    let tokens = u32::try_from(intake.prompt_tokens_estimate()).unwrap_or(u32::MAX);
+    let pinned = holder(gateway, intake.previous_response().as_deref());
+    let mut routing = Routing::of(&head.headers, &intake, table, model)?;
+    let mut tries = Tries::new(gateway, tables, Wanted { pinned, ..routing.wanted(model, tokens, received) });
+    let first = tries.first(routing.explanation.as_deref_mut());
+    finish.explanation = routing.explanation.map(|explanation| explain::text(&explanation, table));
+    let mut at = first?;
+    let is_streaming = route.streams == Streams::OnRequest && intake.is_streaming();
+    let wants_usage = settings.inject_usage && route.injects_usage && is_streaming && !intake.asks_for_usage();
+    let id = finish.id();
+    let target = target(route.path.into(), query)?;
+    let (told, granted) = loop {
+        let slot = at.choice.slot;
+        finish.attempt(metric_row(tables, &at), slot);
+        let asked = Asked {
+            headers: &head.headers,
+            method: &Method::POST,
+            target: &target,
+            intake: Some(&intake),
+            id: &id,
+            adds_usage: wants_usage && !gateway.refuses_usage(slot),
+        };
+        let (why, error) = match ask(client, tables, &at, asked, deadline).await {
+            Ok(told) => {
+                judge(gateway, tables, slot, &told.head);
+                match Why::of_status(told.head.status.as_u16()) {
+                    None => break (told, at),
+                    Some(why) => match tries.next(slot, why, Mono::now()) {
+                        None => break (told, at),
+                        Some(next) => {
+                            at = next;
+                            continue;
+                        }
+                    },
+                }
+            }
+            Err(error) => {
+                gateway.broke(slot, error.reason, settings);
+                tries.note(&error, at.connect);
+                (Why::of_error(error.reason), error)
+            }
+        };
+        match why.and_then(|why| tries.next(slot, why, Mono::now())) {
+            Some(next) => at = next,
+            None => return Err(tries.failed(error)),
+        }
+    };
+    // The request as a whole is over by then, its answer taken in.
+    turn.set_busy_until(deadline + settings.timeouts.client_idle.min(std::time::Duration::from_secs(1)));
+    let streams = is_streaming && is_event_stream(&told.head.headers);
+    if route.stores && told.head.status.as_u16() < 300 {
+        finish.watch(if streams { IdTap::streamed() } else { IdTap::whole() }, granted.choice.slot);
+    }
+    let withhold = if told.adds_usage { Withhold::UsageEvent } else { Withhold::Nothing };
+    Ok(Reply { told, granted, received, deadline, streams, withhold })
+}
+
+/// An engine's answer, before anything of it was sent to the client.
+pub(crate) struct Reply {
+    pub(crate) told: Told,
+    pub(crate) granted: Granted,
+    pub(crate) received: Mono,
+    pub(crate) deadline: Mono,
+    pub(crate) streams: bool,
+    pub(crate) withhold: Withhold,
+}
+
+impl Reply {
+    /// The answer as the client gets it.
+    pub(crate) async fn respond(self, client: &Client, tables: &Arc<Tables>, mut finish: Finish) -> Outcome {
+        let Self { told, granted, received, deadline, streams, withhold } = self;
+        let Told { head, mut upstream, sent_at, arrived, refusal, .. } = told;
+        let Client { gateway, turn } = client;
+        let settings = tables.settings();
+        let served = Served { tables, granted: &granted, received, sent_at, arrived };
+        let status = head.status.as_u16();
+        if status >= 300 {
+            let body = match refusal {
+                Some(body) => body,
+                None => whole::collect(turn, settings, &mut upstream, deadline).await,
+            };
+            upstream.release(&gateway.pool, Mono::now());
+            return match whole::refusal(head, body, &served, &mut finish) {
+                Ok((status, headers, body)) => Ok(respond::full(status, headers, body, finish, Some(granted))),
+                Err(error) => Err((error, finish)),
+            };
+        }
+        let replica = served.replica().to_owned();
+        let course = |granted, finish| Course {
+            gateway: gateway.clone(),
+            tables: tables.clone(),
+            turn: turn.clone(),
+            granted,
+            finish,
+            replica: replica.clone(),
+            deadline,
+        };
+        if streams {
+            let mut headers = respond::engine_headers(head, &served, &mut finish);
+            respond::add_stream_headers(&mut headers);
+            finish.answer(status);
+            let stream = Streaming::new(course(granted, finish), upstream, withhold, sent_at);
+            return Ok(respond::response(status, headers, Answer::Streaming(Box::new(stream))));
+        }
+        let length = upstream.length();
+        let first = match whole::first_piece(&mut upstream, turn, settings, deadline, &replica).await {
+            Ok(first) => first,
+            Err(error) => {
+                gateway.broke(granted.choice.slot, error.reason, settings);
+                return Err((error, finish));
+            }
+        };
+        let is_plain = whole::is_plain(&head.headers);
+        let headers = respond::engine_headers(head, &served, &mut finish);
+        finish.answer(status);
+        if upstream.is_at_end() {
+            // The common case: the usage is known and the connection free before the answer leaves.
+            finish.passing(&first);
+            whole::usage_of(&first, is_plain, &mut finish);
+            gateway.answered(granted.choice.slot);
+            upstream.release(&gateway.pool, Mono::now());
+            return Ok(respond::full(status, headers, first, finish, Some(granted)));
+        }
+        let passing = Passing::new(course(granted, finish), upstream, first, length, is_plain);
+        Ok(respond::response(status, headers, Answer::Passing(Box::new(passing))))
+    }
+}
+
+/// What an endpoint answered.
+pub(crate) struct Told {
+    pub(crate) head: hyper::http::response::Parts,
+    pub(crate) upstream: Upstream,
+    /// When the request that it answers was sent.
+    pub(crate) sent_at: Mono,
+    /// When its head came.
+    pub(crate) arrived: Mono,
+    /// That request asked for usage where the client did not.
+    pub(crate) adds_usage: bool,
+    /// The body of a refusal, where it was read already.
+    pub(crate) refusal: Option<bytes::Bytes>,
+}
+
+/// Asks one endpoint: once, or a second time without the option that we added and it refuses.
+async fn ask(
+    client: &Client,
+    tables: &Tables,
+    at: &Granted,
+    mut asked: Asked<'_>,
+    deadline: Mono,
+) -> Result<Told, ApiError> {
+    let Client { gateway, turn } = client;
+    let mut was_refused = false;
+    loop {
+        let sent_at = Mono::now();
+        let (head, mut upstream) = attempt::send(gateway, tables, turn, at, &asked, deadline).await?;
+        let (adds_usage, arrived) = (asked.adds_usage, Mono::now());
+        if !(adds_usage && head.status.as_u16() == 400) {
+            // An engine that takes the request without the option refused the option.
+            if was_refused && head.status.as_u16() < 300 {
+                gateway.remember_refusal(at.choice.slot);
+            }
+            return Ok(Told { head, upstream, sent_at, arrived, adds_usage, refusal: None });
+        }
+        // Some engines refuse the option we added. The client must not hear of it: ask once more without.
+        let body = whole::collect(turn, tables.settings(), &mut upstream, deadline).await;
+        if memchr::memmem::find(&body, b"stream_options").is_none() {
+            return Ok(Told { head, upstream, sent_at, arrived, adds_usage, refusal: Some(body) });
+        }
+        (asked.adds_usage, was_refused) = (false, true);
+    }
+}
+
+/// What the status of an answer says of its engine. Answers below 300 count when they are whole.
+fn judge(gateway: &Gateway, tables: &Tables, slot: BoardSlot, head: &hyper::http::response::Parts) {
+    let kind = match head.status.as_u16() {
+        429 => FailureKind::Busy,
+        502..=504 => FailureKind::Failed,
+        500.. => FailureKind::Faulty,
+        300.. => return gateway.answered(slot),
+        _ => return,
+    };
+    let asked = head.headers.get(header::RETRY_AFTER).filter(|_| kind != FailureKind::Faulty);
+    let retry_after_seconds = asked.and_then(|value| value.to_str().ok()?.trim().parse().ok());
+    gateway.failed(Failure { slot, kind, retry_after_seconds }, tables.settings());
+}
+
+/// A path of ours with the client's query.
+pub(crate) fn target(path: Cow<'static, str>, query: &str) -> Result<Uri, ApiError> {
+    let fault = |_| ApiError::new(Reason::BadRequest, "the target's query is no part of a target");
+    match path {
+        Cow::Borrowed(path) if query.is_empty() => Ok(Uri::from_static(path)),
+        path => Uri::try_from(format!("{path}{query}")).map_err(fault),
+    }
+}
+
+/// The endpoint that holds a response, as far as it is known.
+pub(crate) fn holder(gateway: &Gateway, id: Option<&str>) -> Option<BoardSlot> {
+    gateway.board.stored().find(key_hash(id?.as_bytes()))
+}
+
+pub(crate) fn metric_row(tables: &Tables, at: &Granted) -> u32 {
+    tables.routes().pools.get(at.choice.pool.idx()).map_or(0, |pool| pool.metric_row.to_native())
+}
+
+/// A stream of events that can be read here.
+pub(crate) fn is_event_stream(headers: &HeaderMap) -> bool {
+    let start = headers.get(header::CONTENT_TYPE).and_then(|value| value.as_bytes().get(..17));
+    start.is_some_and(|start| start.eq_ignore_ascii_case(b"text/event-stream")) && whole::is_plain(headers)
+}
+
+fn list(tables: &Tables) -> Vec<u8> {
+    let mut out = Vec::new();
+    let models = tables.routes().models.iter();
+    write_list(&mut out, models.map(|model| Listed { name: &model.name, created: model.created.to_native() }));
+    out
+}
+
+fn one(tables: &Tables, name: &str) -> Result<Vec<u8>, ApiError> {
+    let row = resolve::model(tables.routes(), name)?;
+    let created = tables.routes().models.get(row as usize).map_or(0, |model| model.created.to_native());
+    let mut out = Vec::new();
+    Listed { name, created }.write(&mut out);
+    Ok(out)
+}
+
+fn ready(gateway: &Gateway) -> (u16, Vec<u8>) {
+    let (ready, known) = gateway.readiness.endpoints();
+    let status = if gateway.readiness.is_ready() && gateway.tables().is_some() { 200 } else { 503 };
+    let word = match status {
+        200 => "ready",
+        _ if gateway.readiness.is_settling() => "stopping",
+        _ => "no endpoint is ready",
+    };
+    (status, format!("{{\"status\":\"{word}\",\"endpoints_ready\":{ready},\"endpoints\":{known}}}\n").into_bytes())
+}

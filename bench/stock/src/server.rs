@@ -1,0 +1,263 @@
+//! Puts the gateway together and sees it to its end: listeners and connections on tokio's threads, beside the side
+//! runtime that every gateway has.
+
+use std::io::{self, Write as _};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use llmgw_config::{CoreCount, ServerConfig};
+use llmgw_kit::clock::Mono;
+use llmgw_obs::log::Log;
+use llmgw_router::Board;
+use llmgw_router::access::{AccessLog, AccessRing, RING_CAPACITY};
+use llmgw_router::board::SLOTS_MAX;
+use llmgw_router::feed::Feed;
+use llmgw_router::message::CoreMessage;
+use llmgw_router::metrics::CoreCells;
+use llmgw_router::readiness::Readiness;
+use llmgw_runtime::driver::{Driver, block_on};
+use llmgw_runtime::mailbox::{Inbox, LANE_CAPACITY, Latest, Mesh};
+use llmgw_runtime::plan::Count;
+use llmgw_runtime::{cores, listener, memory, plan};
+use llmgw_side::{Cause, ConfigFile, Handle, Side, SideSetup};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::connection;
+use crate::state::{CORE, Gateway, Parts};
+use crate::tables::Tables;
+
+/// How often idle upstream connections are looked at, and counts are copied into cells.
+const HOUSEKEEPING: Duration = Duration::from_millis(500);
+/// How often a draining gateway looks whether it is empty.
+const DRAIN_LOOK: Duration = Duration::from_millis(5);
+/// How long connections may take to end once their last request has.
+const CLOSE_GRACE: Duration = Duration::from_secs(1);
+/// How long a listener waits when no connection can be taken.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(20);
+/// How long the start of the way out may take to arrive from the side runtime.
+const TELL: Duration = Duration::from_secs(1);
+
+/// Serves until SIGTERM or SIGINT, then ends in order: not ready, settle, drain. A second signal skips the wait.
+///
+/// Errors: an address in use, no descriptors, no threads; or the side runtime ended by itself.
+pub(crate) fn run(config: ServerConfig, file: ConfigFile, log: &Log, access_log: AccessLog) -> io::Result<()> {
+    let config = Arc::new(config);
+    memory::settle_allocator();
+    let open_files = cores::raise_open_files()?;
+    let plan = plan::divide(&cores::usable_cpus(), count(config.cores), count(config.side_cpus));
+    let mut listeners = Vec::new();
+    for &addr in &config.listen {
+        listeners.extend(listener::bind(addr, 1)?);
+    }
+    let addrs = listeners.iter().map(TcpListener::local_addr).collect::<io::Result<Vec<_>>>()?;
+    let admin = TcpListener::bind(config.admin_listen)
+        .map_err(|error| io::Error::new(error.kind(), format!("cannot listen on {}: {error}", config.admin_listen)))?;
+
+    let mesh = Mesh::new(1, 1, LANE_CAPACITY)?;
+    let (board, readiness) = (Arc::new(Board::new(1, SLOTS_MAX)), Arc::new(Readiness::default()));
+    let (cells, feed) = (Arc::new(CoreCells::new()), Arc::new(Latest::default()));
+    let access = Arc::new(AccessRing::new(RING_CAPACITY));
+    cores::keep_to(&plan.side);
+    let side = Side::start(SideSetup {
+        config: config.clone(),
+        file: Some(file),
+        board: board.clone(),
+        cells: vec![cells.clone()],
+        feeds: vec![feed.clone()],
+        post: mesh.post(1),
+        access: vec![access.clone()],
+        readiness: readiness.clone(),
+        sink: log.sink(),
+        format: log.format(),
+        admin,
+    })
+    .map_err(io::Error::other)?;
+    let gateway = Arc::new(Gateway::new(Parts { board, cells, readiness, access, access_log }));
+    if let Some(first) = feed.take() {
+        gateway.swap(Arc::new(Tables::of(first)));
+    }
+    let inbox = mesh.inbox(CORE);
+    let ears = gateway.clone();
+    std::thread::Builder::new().name("stock-feed".into()).spawn(move || hear(&ears, inbox, &feed))?;
+
+    let cpus = plan.cores.clone();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(plan.cores.len())
+        .on_thread_start(move || cores::keep_to(&cpus))
+        .thread_name("stock-worker")
+        .enable_all()
+        .build()?;
+    tracing::info!(driver = "tokio", cores = plan.cores.len(), open_files, "serving");
+    let served = runtime.block_on(async {
+        let server = Server { gateway, side: &side };
+        let signals = Signals::new()?;
+        let accepting = listeners
+            .into_iter()
+            .map(|listener| {
+                Ok(tokio::spawn(accept(server.gateway.clone(), tokio::net::TcpListener::from_std(listener)?)))
+            })
+            .collect::<io::Result<Vec<_>>>()?;
+        tokio::spawn(keep_house(server.gateway.clone()));
+        server.announce(&addrs, plan.cores.len(), open_files).await?;
+        server.until_signal(signals, || accepting.iter().for_each(|task| task.abort())).await
+    });
+    side.stop();
+    tracing::info!("stopped");
+    // Connections that outlived their time are left behind.
+    runtime.shutdown_background();
+    served
+}
+
+/// Follows what the side runtime says, on a thread of its own: it speaks to cores, and knows only their way to wait.
+fn hear(gateway: &Gateway, inbox: Inbox<CoreMessage>, feed: &Latest<Feed>) {
+    let heard = block_on(Driver::Epoll, async {
+        let mut mailbox = inbox.open()?;
+        let mut messages = Vec::new();
+        loop {
+            mailbox.receive(&mut messages).await;
+            for message in messages.drain(..) {
+                match message {
+                    CoreMessage::FeedReady => {
+                        if let Some(newest) = feed.take() {
+                            gateway.swap(Arc::new(Tables::of(newest)));
+                        }
+                    }
+                    CoreMessage::Settle => gateway.is_closing.store(true, Relaxed),
+                    CoreMessage::Drain | CoreMessage::Cut => {
+                        gateway.is_closing.store(true, Relaxed);
+                        gateway.is_draining.store(true, Relaxed);
+                        gateway.drains.notify_waiters();
+                        return Ok(());
+                    }
+                    // Said between cores, of which there is one.
+                    CoreMessage::Failure(_) | CoreMessage::Success(_) | CoreMessage::Eject(_) => {}
+                }
+            }
+        }
+    });
+    if let Err(error) = heard.and_then(|inner: io::Result<()>| inner) {
+        tracing::error!(%error, "publications are not heard any more");
+    }
+}
+
+async fn accept(gateway: Arc<Gateway>, listener: tokio::net::TcpListener) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let Some(tables) = gateway.tables() else { continue };
+                if stream.set_nodelay(true).is_ok() {
+                    tokio::spawn(connection::run(gateway.clone(), stream, tables.settings().clone()));
+                }
+            }
+            // Trouble with one connection, or a want of descriptors, does not end the listener.
+            Err(_) => tokio::time::sleep(ACCEPT_AGAIN).await,
+        }
+    }
+}
+
+async fn keep_house(gateway: Arc<Gateway>) {
+    loop {
+        tokio::time::sleep(HOUSEKEEPING).await;
+        gateway.keep_house();
+    }
+}
+
+struct Server<'a> {
+    gateway: Arc<Gateway>,
+    side: &'a Side,
+}
+
+impl Server<'_> {
+    /// Says where it listens, in the words of `llmgw server`.
+    async fn announce(&self, addrs: &[SocketAddr], threads: usize, open_files: u64) -> io::Result<()> {
+        let mut out = io::stdout();
+        for addr in addrs {
+            let plural = if threads == 1 { "thread" } else { "threads" };
+            writeln!(out, "listening on http://{addr} ({threads} {plural}, tokio, {open_files} open files)")?;
+        }
+        writeln!(out, "admin on http://{} (/metrics, /healthz, /readyz)", self.side.handle().admin_addr())?;
+        out.flush()?;
+        let (ready, known) = self.side.handle().wait_first_round().await;
+        writeln!(out, "endpoints ready {ready}/{known}")?;
+        out.flush()
+    }
+
+    async fn until_signal(&self, mut signals: Signals, stop_accepting: impl Fn()) -> io::Result<()> {
+        loop {
+            tokio::select! {
+                () = signals.stop.next() => break,
+                _ = signals.hangup.recv() => reload(self.side.handle().clone()),
+                () = tokio::time::sleep(Duration::from_secs(1)) => {
+                    if self.side.is_finished() {
+                        return Err(io::Error::other("the side runtime has ended by itself; see the log"));
+                    }
+                }
+            }
+        }
+        let timeouts = &self.side.handle().config().router.timeouts;
+        tracing::info!(settle_ms = timeouts.settle.as_millis(), "stopping: readiness withdrawn");
+        self.side.handle().settle();
+        tokio::select! {
+            () = tokio::time::sleep(timeouts.settle) => {}
+            () = signals.stop.next() => {}
+        }
+        self.side.handle().drain();
+        let (told_until, until) = (Mono::now() + TELL, Mono::now() + timeouts.drain);
+        while !self.gateway.is_draining.load(Relaxed) && Mono::now() < told_until {
+            tokio::time::sleep(DRAIN_LOOK).await;
+        }
+        stop_accepting();
+        while self.gateway.in_flight() > 0 && Mono::now() < until {
+            tokio::time::sleep(DRAIN_LOOK).await;
+        }
+        // What was answered last may still be on its way out.
+        let closed_until = Mono::now() + CLOSE_GRACE;
+        while self.gateway.count(|cells| cells.connections_open.value()) > 0 && Mono::now() < closed_until {
+            tokio::time::sleep(DRAIN_LOOK).await;
+        }
+        self.gateway.keep_house();
+        Ok(())
+    }
+}
+
+/// The signals of a server, waited for from when this is made.
+struct Signals {
+    stop: Stop,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn new() -> io::Result<Self> {
+        let stop = Stop { term: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? };
+        Ok(Self { stop, hangup: signal(SignalKind::hangup())? })
+    }
+}
+
+/// SIGTERM and SIGINT.
+struct Stop {
+    term: Signal,
+    interrupt: Signal,
+}
+
+impl Stop {
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.term.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+/// Loads the configuration again, beside the wait for signals. What comes of it is said in the log.
+fn reload(handle: Handle) {
+    tokio::spawn(async move { handle.reload(Cause::Signal).await.map(drop) });
+}
+
+fn count(count: CoreCount) -> Count {
+    match count {
+        CoreCount::Auto => Count::Auto,
+        CoreCount::Exactly(count) => Count::Exactly(usize::from(count)),
+    }
+}

@@ -1,0 +1,240 @@
+//! What all requests share: one set of everything, behind locks that are held for a few lines.
+//!
+//! The decision code keeps cells with one writer each. Here the writer is whoever holds the lock beside them, and there
+//! is one core, number 0, for the whole process.
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+
+use llmgw_gateway::error::Reason;
+use llmgw_kit::chance::Chance;
+use llmgw_kit::clock::{Mono, Wall};
+use llmgw_router::access::{AccessLog, AccessRecord, AccessRing};
+use llmgw_router::breaker::budget::RetryBudget;
+use llmgw_router::breaker::outlier::Lookout;
+use llmgw_router::breaker::{Breakers, Change, Failure, FailureKind};
+use llmgw_router::endpoint::BreakerState;
+use llmgw_router::metrics::CoreCells;
+use llmgw_router::readiness::Readiness;
+use llmgw_router::scheduler::run::Scheduler;
+use llmgw_router::settings::Settings;
+use llmgw_router::{Board, Decider};
+use llmgw_types::{BoardSlot, CoreId, RequestId};
+use tokio::sync::Notify;
+
+use crate::pool::Pool;
+use crate::tables::Tables;
+
+/// The only core there is.
+pub(crate) const CORE: CoreId = CoreId(0);
+/// How long one request may keep the trial of a half-open endpoint to itself; then the next one may try as well.
+const TRIAL_TIME: Duration = Duration::from_secs(10);
+/// Endpoints remembered as refusing `stream_options`; more are asked each time.
+const REFUSING_MAX: usize = 1024;
+
+/// See the module.
+pub(crate) struct Gateway {
+    pub(crate) board: Arc<Board>,
+    pub(crate) readiness: Arc<Readiness>,
+    pub(crate) pool: Pool,
+    cells: Arc<CoreCells>,
+    /// Held to write any cell but those of decisions and cooldowns.
+    counting: Mutex<()>,
+    deciding: Mutex<Deciding>,
+    judging: Mutex<Judging>,
+    tables: RwLock<Option<Arc<Tables>>>,
+    /// Endpoints that answered 400 to an option we added; asked without it from then on.
+    refusing_usage: RwLock<Vec<BoardSlot>>,
+    access: Arc<AccessRing>,
+    access_log: AccessLog,
+    /// Answers end their connections.
+    pub(crate) is_closing: AtomicBool,
+    /// Connections end as soon as they are idle.
+    pub(crate) is_draining: AtomicBool,
+    pub(crate) drains: Notify,
+}
+
+/// What decides, and what counts what was decided: board cells, decision cells.
+pub(crate) struct Deciding {
+    pub(crate) decider: Decider,
+    pub(crate) budget: RetryBudget,
+}
+
+/// What makes of failures who is kept from requests.
+struct Judging {
+    breakers: Breakers,
+    lookout: Lookout,
+}
+
+/// What a gateway is made of.
+pub(crate) struct Parts {
+    pub(crate) board: Arc<Board>,
+    pub(crate) cells: Arc<CoreCells>,
+    pub(crate) readiness: Arc<Readiness>,
+    pub(crate) access: Arc<AccessRing>,
+    pub(crate) access_log: AccessLog,
+}
+
+impl Gateway {
+    pub(crate) fn new(parts: Parts) -> Self {
+        let Parts { board, cells, readiness, access, access_log } = parts;
+        Self {
+            deciding: Mutex::new(Deciding {
+                decider: Decider::new(Scheduler::new(Chance::from_system())),
+                budget: RetryBudget::default(),
+            }),
+            judging: Mutex::new(Judging {
+                breakers: Breakers::new(board.clone(), Chance::from_system()),
+                lookout: Lookout::default(),
+            }),
+            pool: Pool::default(),
+            counting: Mutex::new(()),
+            tables: RwLock::new(None),
+            refusing_usage: RwLock::default(),
+            is_closing: AtomicBool::new(false),
+            is_draining: AtomicBool::new(false),
+            drains: Notify::new(),
+            board,
+            readiness,
+            cells,
+            access,
+            access_log,
+        }
+    }
+
+    /// The tables requests begin with from now on; none before the first publication.
+    pub(crate) fn tables(&self) -> Option<Arc<Tables>> {
+        self.tables.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Takes a newer publication.
+    pub(crate) fn swap(&self, tables: Arc<Tables>) {
+        let generation = tables.routes().generation.to_native();
+        self.judging().breakers.keep_to(tables.routes());
+        *self.tables.write().unwrap_or_else(PoisonError::into_inner) = Some(tables);
+        self.refusing_usage.write().unwrap_or_else(PoisonError::into_inner).clear();
+        self.board.set_generation(CORE, generation);
+    }
+
+    /// Counts something.
+    pub(crate) fn count<T>(&self, change: impl FnOnce(&CoreCells) -> T) -> T {
+        let _writer = self.counting.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&self.cells)
+    }
+
+    /// Requests between head and end.
+    pub(crate) fn in_flight(&self) -> i64 {
+        self.cells.in_flight.value()
+    }
+
+    /// Decides something, and counts what the decision went through.
+    pub(crate) fn decide<T>(&self, act: impl FnOnce(&mut Deciding) -> T) -> T {
+        let mut deciding = self.deciding.lock().unwrap_or_else(PoisonError::into_inner);
+        let outcome = act(&mut deciding);
+        let tally = deciding.decider.take_tally();
+        if tally.considered > 0 {
+            self.cells.decisions.count(&tally);
+        }
+        outcome
+    }
+
+    fn judging(&self) -> MutexGuard<'_, Judging> {
+        self.judging.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An engine answered as it should.
+    pub(crate) fn answered(&self, slot: BoardSlot) {
+        let mut judging = self.judging();
+        self.board.count_answer(CORE, slot);
+        if self.board.endpoint(slot).breaker() != BreakerState::Closed {
+            judging.breakers.success(Mono::now(), slot);
+        }
+    }
+
+    /// An engine failed.
+    pub(crate) fn failed(&self, failure: Failure, settings: &Settings) {
+        let mut judging = self.judging();
+        if failure.kind != FailureKind::Busy {
+            self.board.count_failure(CORE, failure.slot);
+        }
+        let changes = judging.breakers.failure(Mono::now(), &failure, settings.cooldown);
+        if changes.contains(&Some(Change::Cooled)) {
+            self.cells.cooldowns.increment();
+        }
+    }
+
+    /// An attempt or an answer broke for this reason. Whatever is no fault of the engine changes nothing.
+    pub(crate) fn broke(&self, slot: BoardSlot, reason: Reason, settings: &Settings) {
+        if reason.is_engines_fault() {
+            self.failed(Failure { slot, kind: FailureKind::Failed, retry_after_seconds: None }, settings);
+        }
+    }
+
+    /// The trial of the endpoint, where its breaker wants one: `Err` when another request has it.
+    pub(crate) fn trial(self: &Arc<Self>, slot: BoardSlot, now: Mono) -> Result<Option<Trial>, ()> {
+        if self.board.endpoint(slot).breaker() == BreakerState::Closed {
+            return Ok(None);
+        }
+        let is_ours = self.board.take_trial(slot, now, now + TRIAL_TIME);
+        if is_ours { Ok(Some(Trial { gateway: self.clone(), slot })) } else { Err(()) }
+    }
+
+    /// Looks for endpoints that fail far more than their pools, and copies the pool's counts. Called now and then.
+    pub(crate) fn keep_house(&self) {
+        let now = Mono::now();
+        self.pool.sweep(now);
+        self.count(|cells| self.pool.publish_counts(cells));
+        let Some(tables) = self.tables() else { return };
+        let mut judging = self.judging();
+        for slot in judging.lookout.look(&self.board, tables.routes(), now, |_| true) {
+            judging.breakers.eject(now, slot);
+        }
+    }
+
+    /// Whether the endpoint refused `stream_options` before.
+    pub(crate) fn refuses_usage(&self, slot: BoardSlot) -> bool {
+        self.refusing_usage.read().unwrap_or_else(PoisonError::into_inner).contains(&slot)
+    }
+
+    /// Remembers that the endpoint refuses `stream_options`.
+    pub(crate) fn remember_refusal(&self, slot: BoardSlot) {
+        let mut refusing = self.refusing_usage.write().unwrap_or_else(PoisonError::into_inner);
+        if refusing.len() < REFUSING_MAX && !refusing.contains(&slot) {
+            refusing.push(slot);
+        }
+    }
+
+    /// Hands a record to the log, when it is one to be written. Loss: counted, by whoever counts what `cells` are.
+    pub(crate) fn record(&self, record: AccessRecord, is_failure: bool, cells: &CoreCells) {
+        let is_written = is_failure || self.access_log == AccessLog::All;
+        if is_written && self.access.push(record).is_err() {
+            cells.access_lines_lost.increment();
+        }
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.is_closing.load(Relaxed)
+    }
+}
+
+/// A fresh id.
+pub(crate) fn request_id() -> RequestId {
+    thread_local! {
+        static CHANCE: RefCell<Chance> = RefCell::new(Chance::from_system());
+    }
+    RequestId::new(Wall::now().0, CORE, CHANCE.with_borrow_mut(Chance::next_u64))
+}
+
+/// The only request that a half-open endpoint gets for now; given back when dropped.
+pub(crate) struct Trial {
+    gateway: Arc<Gateway>,
+    slot: BoardSlot,
+}
+
+impl Drop for Trial {
+    fn drop(&mut self) {
+        self.gateway.board.free_trial(self.slot);
+    }
+}

@@ -1,0 +1,90 @@
+//! Requests about a stored response: they go to the engine that holds it, for which no other one can answer.
+
+use std::sync::Arc;
+
+use hyper::Method;
+use hyper::http::request::Parts;
+use llmgw_gateway::error::{ApiError, Reason};
+use llmgw_gateway::route::{Act, Stored};
+use llmgw_kit::clock::Mono;
+use llmgw_openai::tap::Withhold;
+use llmgw_router::Wanted;
+use llmgw_router::session::key_hash;
+use llmgw_types::BoardSlot;
+
+use crate::attempt::{self, Asked};
+use crate::finish::Finish;
+use crate::retry::Tries;
+use crate::serve::{Client, Outcome, Reply, Told, holder, is_event_stream, metric_row, target};
+use crate::tables::Tables;
+
+/// Reads, deletes or cancels a stored response at its engine.
+pub(crate) async fn serve(
+    client: &Client,
+    tables: &Arc<Tables>,
+    head: &Parts,
+    stored: Stored<'_>,
+    query: &str,
+    mut finish: Finish,
+) -> Outcome {
+    match ask(client, tables, head, stored, query, &mut finish).await {
+        Ok(reply) => reply.respond(client, tables, finish).await,
+        Err(error) => Err((error, finish)),
+    }
+}
+
+async fn ask(
+    client: &Client,
+    tables: &Arc<Tables>,
+    head: &Parts,
+    Stored { id, act }: Stored<'_>,
+    query: &str,
+    finish: &mut Finish,
+) -> Result<Reply, ApiError> {
+    let Client { gateway, turn } = client;
+    let received = Mono::now();
+    let deadline = received + tables.settings().timeouts.total;
+    let unknown = || ApiError::new(Reason::ResponseNotFound, format!("response `{id}` is not known here"));
+    let slot = holder(gateway, Some(id)).ok_or_else(unknown)?;
+    let model = model_at(tables, slot).ok_or_else(unknown)?;
+    let wanted = Wanted { model, pinned: Some(slot), now: received, ..Wanted::default() };
+    let granted = Tries::new(gateway, tables, wanted).first(None).map_err(|_| unknown())?;
+    if granted.choice.slot != slot {
+        return Err(ApiError::new(Reason::NoEndpoint, format!("the replica that holds response `{id}` is not ready")));
+    }
+    finish.attempt(metric_row(tables, &granted), slot);
+    let (method, end) = match act {
+        Act::Read => (Method::GET, ""),
+        Act::Delete => (Method::DELETE, ""),
+        Act::Cancel => (Method::POST, "/cancel"),
+    };
+    let asked = Asked {
+        headers: &head.headers,
+        method: &method,
+        target: &target(format!("/v1/responses/{id}{end}").into(), query)?,
+        intake: None,
+        id: &finish.id(),
+        adds_usage: false,
+    };
+    let sent_at = Mono::now();
+    let sent = attempt::send(gateway, tables, turn, &granted, &asked, deadline).await;
+    let (head, upstream) = sent.inspect_err(|error| gateway.broke(slot, error.reason, tables.settings()))?;
+    if act == Act::Delete && head.status.as_u16() < 300 {
+        gateway.board.stored().forget(key_hash(id.as_bytes()));
+    }
+    let streams = is_event_stream(&head.headers);
+    let told = Told { head, upstream, sent_at, arrived: Mono::now(), adds_usage: false, refusal: None };
+    Ok(Reply { told, granted, received, deadline, streams, withhold: Withhold::Nothing })
+}
+
+/// A model that the endpoint serves.
+fn model_at(tables: &Tables, slot: BoardSlot) -> Option<u32> {
+    let table = tables.routes();
+    let serves = |pool: u32| {
+        let members = table.pools.get(pool as usize).map(|pool| pool.members.iter()).into_iter().flatten();
+        let mut rows = members.filter_map(|member| table.endpoints.get(member.endpoint.to_native() as usize));
+        rows.any(|endpoint| endpoint.slot.to_native() == slot.0)
+    };
+    let mut models = (0u32..).zip(table.models.iter());
+    models.find(|(_, route)| route.pools.iter().any(|pool| serves(pool.to_native()))).map(|(model, _)| model)
+}
