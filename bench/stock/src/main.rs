@@ -39,7 +39,7 @@ mod turn;
 mod upstream;
 mod whole;
 
-/// The gateway in its conventional form: tokio, hyper, shared state behind locks. To be measured against `llmgw server`.
+/// The gateway in its conventional form, to be measured against `llmgw server`: tokio, hyper, state behind locks.
 #[derive(Debug, clap::Parser)]
 #[command(name = "llmgw-stock", version)]
 struct Args {
