@@ -1,6 +1,7 @@
 //! From options to runs: each command reads what it knows, refuses the rest, runs, and shows its report.
 
 mod compare;
+mod traffic;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use llmgw_load::mixed::{self, Mixed};
 use llmgw_load::open::{self, Open};
 use llmgw_load::overhead::{self, Overhead};
 use llmgw_load::progress::Progress;
-use llmgw_load::prompt::{Chat, Delivery};
+use llmgw_load::prompt::{self, Chat, Delivery};
 use llmgw_load::report::{self, Report};
 use llmgw_load::ring::{self, Ring};
 use llmgw_load::scenario::{self, Fleet, Setup};
@@ -80,8 +81,10 @@ pub(crate) async fn run(args: &Args) -> Run {
         ("compare", false) => return compare::compare(args),
         _ => {}
     }
-    let known =
-        ["closed", "open", "streams", "overhead", "cancel", "stalled", "uploads", "mixed", "ring", "compare", "mock"];
+    let known = [
+        "closed", "open", "streams", "overhead", "cancel", "stalled", "uploads", "mixed", "ring", "replay", "sessions",
+        "compare", "mock",
+    ];
     let of_lifetimes = ["drain", "reloads"];
     if !known.contains(&command) && !of_lifetimes.contains(&command) {
         let all = [&known[..], &of_lifetimes].concat().join(", ");
@@ -112,6 +115,8 @@ pub(crate) async fn run(args: &Args) -> Run {
         "cancel" => cancel(args, &common, &place).await,
         "stalled" => stalled(args, &common, &place).await,
         "uploads" => uploads(args, &common, &place).await,
+        "replay" => traffic::replay(args, &common, &place).await,
+        "sessions" => traffic::sessions(args, &common, &place).await,
         "ring" => ring(args, &common, &place).await,
         _ => mixed(args, &common, &place).await,
     }
@@ -184,7 +189,13 @@ fn chat(args: &Args, common: &Common) -> Result<Chat, Ended> {
 pub(crate) fn requests(args: &Args, common: &Common, target: &Target) -> Result<Vec<Vec<u8>>, Ended> {
     let chat = chat(args, common)?;
     let count: u64 = args.number("--prompts", 16)?;
-    Ok((0..count.max(1)).map(|seed| Chat { seed, ..chat.clone() }.bytes(target)).collect())
+    let spread = match args.text("--prompt-bytes-to")? {
+        None => chat.prompt_bytes,
+        Some(text) => text.parse().map_err(|error| format!("--prompt-bytes-to {text:?}: {error}"))?,
+    };
+    let sizes = prompt::sizes(chat.prompt_bytes, spread, count.max(1));
+    let sized = sizes.into_iter().zip(0..);
+    Ok(sized.map(|(prompt_bytes, seed)| Chat { seed, prompt_bytes, ..chat.clone() }.bytes(target)).collect())
 }
 
 async fn closed(args: &Args, common: &Common, place: &Place) -> Run {

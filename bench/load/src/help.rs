@@ -24,6 +24,8 @@ COMMANDS
   stalled   clients that stop reading a long stream; what the process holds for each
   uploads   many large bodies at once; memory over the bytes in flight
   mixed     every kind of call and ending, many times; memory and gauges afterwards
+  replay    a trace of real traffic (bench/data): prompts of its lengths and shared blocks, at its times
+  sessions  conversations: each turn repeats what was said, names its session, and waits for the last answer
   ring      what each core of the gateway asks of the kernel under mixed load, counted by the kernel; needs root
   compare   gateways in turn on the same load and pinning, over interleaved rounds: CPU, delays, memory, failures,
             against the bars; a table, and overhead.{json,svg,md}
@@ -41,6 +43,7 @@ EVERY COMMAND
 
 CLOSED       --connections N (16)  --for TIME (10s) or --calls N  --warm-up TIME (1s)  --prompt-bytes N (256)
              --prompts N (16 different ones)  --max-tokens N (8)  --stream
+             --prompt-bytes-to N (sizes spread from --prompt-bytes to this)
 OPEN         --rate N (200)  --for TIME (10s)  --max-open N (2000)  and the prompt options of closed
 STREAMS      --streams N (100)  --events N (100)  --delay TIME (20ms)  --event-bytes N  --ramp TIME (1s)
              --together TIME (0s: all must be open together for so long)  --expect-from URL
@@ -52,6 +55,9 @@ CANCEL       --engine URL (once for each)  --calls N (8 in each of four groups) 
 STALLED      --clients N (32)  --stream-mib N (200)  --held-max-kib N (256)
 UPLOADS      --bodies N (100)  --body-mb N (30)  --ratio-max N (1.2)
 MIXED        --admin URL  --calls N (100000)  --connections N (32)  --growth-max-kib N (8192)
+REPLAY       --trace FILE  --speed N (1)  --calls N (all)  --bytes-per-token N (4)  --output-max TOKENS
+SESSIONS     --sessions N (32)  --turns N (5)  --system-bytes N (4000)  --turn-bytes N (500)  --max-tokens N (32)
+             --think TIME (200ms)
 RING         --pid PID  --seconds N (10)  --connections N (16, and as many for streams)
 COMPARE      --llmgw PATH  --stock PATH  --peers NAME,… (stock,nginx,haproxy,envoy,pingora,sglang-router,vllm-router;
              also sglang-router-ca, vllm-router-ca: their cache-aware policies; installed by bench/peers/install)

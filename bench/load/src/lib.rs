@@ -10,6 +10,7 @@
 
 pub mod prompt;
 pub mod target;
+pub mod trace;
 
 pub mod client;
 pub mod wire;
@@ -28,7 +29,9 @@ pub mod open;
 pub mod overhead;
 mod pacer;
 pub mod reloads;
+pub mod replay;
 pub mod ring;
+pub mod sessions;
 pub mod stalled;
 pub mod streams;
 pub mod uploads;

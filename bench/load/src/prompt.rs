@@ -111,6 +111,16 @@ pub fn words(bytes: usize, seed: u64) -> String {
     text
 }
 
+/// So many sizes from one to another, evenly spread by their ratio and not in their order: most prompts are short, and
+/// long ones come between.
+#[must_use]
+pub fn sizes(from: usize, to: usize, count: u64) -> Vec<usize> {
+    let (from, to) = (from.max(1) as f64, to.max(1) as f64);
+    // Steps of the golden ratio fill the span evenly, however many there are.
+    let step = 0.618_033_988_749_895;
+    (0..count).map(|idx| (from * (to / from).powf((idx as f64 * step).fract())).round() as usize).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -127,6 +137,15 @@ mod tests {
         let content = body["messages"][0]["content"].as_str().expect("text");
         assert_eq!(content.find(" @@sim {\"events\":3} @@"), Some(1000));
         assert_eq!(body["stream"], true);
+    }
+
+    #[test]
+    fn sizes_fill_their_span() {
+        assert_eq!(sizes(300, 300, 3), [300, 300, 300]);
+        let spread = sizes(100, 10_000, 100);
+        assert!(spread.iter().all(|size| (100..=10_000).contains(size)));
+        let short = spread.iter().filter(|size| **size < 1000).count();
+        assert!((45..=55).contains(&short), "{short} of 100 below the middle");
     }
 
     #[test]
