@@ -1,7 +1,7 @@
 //! Traces of real traffic, read: when requests came, how long they were, what they shared. Pure.
 //!
-//! Two forms are known: Mooncake's JSON lines and Azure's CSV (`bench/data` holds an excerpt of each). Neither has text:
-//! prompts are made up, with equal blocks where the trace says that they were equal.
+//! Two forms are known: Mooncake's JSON lines and Azure's CSV (`bench/data` holds an excerpt of each). Neither has
+//! text: prompts are made up, with equal blocks where the trace says that they were equal.
 
 use std::time::Duration;
 

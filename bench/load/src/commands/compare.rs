@@ -87,8 +87,19 @@ fn measured(args: &Args, progress: Progress) -> Result<Comparison, Ended> {
     }
     let _priority =
         priority.map(compare::Priority::take).transpose().map_err(|error| failed(format!("--priority: {error}")))?;
+    let _turn = turn(progress).map_err(failed)?;
     let place = Place::new(programs, gateway_cpu, load_cpu).map_err(failed)?;
     compare::run(&plan, &place, progress).map_err(failed)
+}
+
+/// Waits until no other comparison runs on this machine: two at once would measure each other.
+fn turn(progress: Progress) -> std::io::Result<std::fs::File> {
+    let file = std::fs::File::create(std::env::temp_dir().join("llmgw-compare.lock"))?;
+    if file.try_lock().is_err() {
+        progress.say("another comparison is running: waiting for its end");
+        file.lock()?;
+    }
+    Ok(file)
 }
 
 fn step(name: &str) -> Result<&'static Step, Ended> {

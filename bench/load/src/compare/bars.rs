@@ -130,7 +130,8 @@ impl Measure {
             Plain { step, figure } | AtLeast { step, figure } => found.spread(OURS, step, figure),
             StartMs => found.start_ms(OURS),
             IdleMib => found.idle_rss_mib(OURS),
-            BinaryMb => Spread::of((found.binary_bytes > 0).then_some(found.binary_bytes as f64 / 1e6)),
+            // Only what is released is stripped.
+            BinaryMb => Spread::of((found.profile == "dist").then_some(found.binary_bytes as f64 / 1e6)),
         }
     }
 }

@@ -148,6 +148,12 @@ impl Comparison {
         self.windows(gateway, step).filter(|record| record.outcome.load_is_bottleneck()).count()
     }
 
+    /// Rounds in which something else ran on the gateway's CPU for more than a tenth of the time it wanted it.
+    pub(crate) fn disturbed_count(&self, gateway: &str, step: &str) -> usize {
+        let costs = self.windows(gateway, step).filter_map(|record| record.outcome.gateway);
+        costs.filter(|cost| cost.cpu_wait_util > (cost.cpu_util + cost.cpu_wait_util) / 10.0).count()
+    }
+
     /// Every failure of a gateway in a step, by name.
     pub(crate) fn failures(&self, gateway: &str, step: &str) -> BTreeMap<String, u64> {
         let mut all = BTreeMap::new();

@@ -101,6 +101,14 @@ pub(crate) fn notes(found: &Comparison, step: &Step) -> Vec<String> {
             ));
         }
     }
+    let disturbed: usize = found.gateways.iter().map(|name| found.disturbed_count(name, step.name)).sum();
+    if disturbed > 0 {
+        let gateways = found.gateways.iter().filter(|name| *name != DIRECT).count();
+        let all = found.round_count * gateways;
+        notes.push(format!(
+            "other work shared the gateway's CPU in {disturbed} of {all} windows: times are too long, CPU time a little"
+        ));
+    }
     notes
 }
 

@@ -325,6 +325,9 @@ impl<'p> State<'p> {
         for _ in 0..stalled {
             self.tallies.failed("not_ended");
         }
+        if self.tallies.call_count + self.tallies.event_count == 0 && self.tallies.failures.is_empty() {
+            self.tallies.failed("nothing_ended");
+        }
         let mock_util = window.mock.and_then(|(pid, before)| Some(cpu_time(pid)?.saturating_sub(before)));
         Outcome {
             seconds,
