@@ -51,7 +51,7 @@ pub async fn run(setup: CoreSetup) -> io::Result<()> {
 async fn accept(core: Rc<Core>, listener: Listener, stop: Rc<Stop>) {
     loop {
         match race(listener.accept(), stop.wait()).await {
-            Either::Left((io, _peer)) => spawn(connection::run(core.clone(), io)),
+            Either::Left(io) => spawn(connection::run(core.clone(), io)),
             Either::Right(()) => return,
         }
     }

@@ -6,6 +6,7 @@
 use std::ops::Range;
 
 use crate::limits::{CHUNK_BUF_BYTES_MAX, IDLE_BUF_BYTES};
+use crate::spare;
 
 /// Sixteen hexadecimal digits and a line end.
 const HEADROOM: usize = 18;
@@ -29,7 +30,7 @@ impl Default for ChunkBuf {
 impl ChunkBuf {
     /// An empty buffer of the smallest size.
     pub fn new() -> Self {
-        let mut bytes = Vec::with_capacity(HEADROOM + IDLE_BUF_BYTES + 2);
+        let mut bytes = spare::take();
         bytes.resize(HEADROOM, 0);
         Self { bytes, room: IDLE_BUF_BYTES }
     }
@@ -75,7 +76,7 @@ impl ChunkBuf {
     pub fn clear(&mut self) {
         self.bytes.truncate(HEADROOM);
         let wanted = HEADROOM + self.room + 2;
-        if self.bytes.capacity() > wanted + 64 {
+        if self.bytes.capacity() > wanted.max(spare::SPARE_BYTES) + 64 {
             self.bytes.shrink_to(wanted);
         }
     }
@@ -85,25 +86,19 @@ impl ChunkBuf {
         self.room
     }
 
-    /// The empty buffer with its room reserved, to be read into behind the headroom.
-    pub(crate) fn into_read_buf(mut self) -> Vec<u8> {
-        self.clear();
+    /// What is read into: one read of up to [`Self::room`] bytes goes behind what is there.
+    pub(crate) fn read_buf(&mut self) -> &mut Vec<u8> {
         self.bytes.reserve_exact(self.room);
-        self.bytes
+        &mut self.bytes
     }
 
-    /// Takes the buffer back after a read of up to `room` bytes, and sizes the next read by what this one brought.
-    pub(crate) fn from_read_buf(bytes: Vec<u8>, room: usize) -> Self {
-        let mut buf = Self { bytes, room };
-        if buf.bytes.len() < HEADROOM {
-            buf.bytes.resize(HEADROOM, 0);
+    /// Sizes the next read by what the last one brought.
+    pub(crate) fn adapt(&mut self, read_bytes: usize) {
+        if read_bytes >= self.room {
+            self.room = (self.room * 2).min(CHUNK_BUF_BYTES_MAX);
+        } else if read_bytes < self.room / 8 {
+            self.room = (self.room / 2).max(IDLE_BUF_BYTES);
         }
-        if buf.len() >= room {
-            buf.room = (room * 2).min(CHUNK_BUF_BYTES_MAX);
-        } else if buf.len() < room / 8 {
-            buf.room = (room / 2).max(IDLE_BUF_BYTES);
-        }
-        buf
     }
 
     /// Writes the chunk-size line in front of the payload and `tail` behind it; gives where the frame begins.
@@ -127,25 +122,18 @@ impl ChunkBuf {
         at
     }
 
-    /// Headroom and payload together.
+    /// Headroom, payload and what was put behind it.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Takes the buffer apart for a write.
-    pub(crate) fn into_parts(self) -> (Vec<u8>, usize) {
-        (self.bytes, self.room)
-    }
-
-    /// Puts a written frame together again, its payload gone.
-    pub(crate) fn from_written(bytes: Vec<u8>, room: usize) -> Self {
-        let mut buf = Self { bytes, room };
-        buf.bytes.resize(HEADROOM, 0);
-        buf.clear();
-        buf
-    }
-
     pub(crate) const HEADROOM: usize = HEADROOM;
+}
+
+impl Drop for ChunkBuf {
+    fn drop(&mut self) {
+        spare::give(std::mem::take(&mut self.bytes));
+    }
 }
 
 #[cfg(test)]
@@ -156,7 +144,7 @@ mod tests {
         let mut buf = ChunkBuf::new();
         buf.extend(payload);
         let start = buf.frame(b"\r\n");
-        buf.into_parts().0.split_off(start)
+        buf.bytes().get(start..).unwrap().to_vec()
     }
 
     #[test]
@@ -184,15 +172,15 @@ mod tests {
         let mut buf = ChunkBuf::new();
         for _ in 0..10 {
             let room = buf.room();
-            let mut bytes = buf.into_read_buf();
+            let bytes = buf.read_buf();
             assert!(bytes.capacity() <= HEADROOM + CHUNK_BUF_BYTES_MAX + 66);
             bytes.resize(HEADROOM + room, b'x');
-            buf = ChunkBuf::from_read_buf(bytes, room);
+            buf.adapt(room);
+            buf.clear();
         }
         assert_eq!(buf.room(), CHUNK_BUF_BYTES_MAX);
         for _ in 0..10 {
-            let room = buf.room();
-            buf = ChunkBuf::from_read_buf(buf.into_read_buf(), room);
+            buf.adapt(0);
         }
         assert_eq!(buf.room(), IDLE_BUF_BYTES);
         buf.clear();

@@ -25,7 +25,6 @@ pub use upstream::{Piece, Upstream};
 use crate::draft::RequestDraft;
 use crate::error::ExchangeError;
 use crate::head::{AnswerTo, ResponseHead};
-use crate::limits::COALESCE_BYTES_MAX;
 use crate::pool::{Pool, Target, count};
 use crate::tls::TlsFault;
 
@@ -56,7 +55,7 @@ pub struct Outgoing<'a> {
 /// Sends a request and waits for the response head.
 ///
 /// Errors: see [`ExchangeError`]; the connection is closed. Dropping the future closes it too.
-/// Cost: one write where head and body fit 16 KiB; one boxed read.
+/// Cost: one write.
 pub async fn exchange<C: Connector>(
     pool: &Pool<C::Io>,
     connector: &C,
@@ -66,13 +65,7 @@ pub async fn exchange<C: Connector>(
 ) -> Result<Upstream<C::Io>, ExchangeError> {
     let Outgoing { target, head, body, answer_to, connect_timeout, first_byte_timeout } = outgoing;
     let body_bytes: usize = body.iter().map(Bytes::len).sum();
-    let mut wire = head.end(body_bytes as u64);
-    let rest = if body_bytes <= COALESCE_BYTES_MAX {
-        body.iter().for_each(|piece| wire.extend_from_slice(piece));
-        &[]
-    } else {
-        body
-    };
+    let wire = head.end(body_bytes as u64);
     let mut idle = pool.checkout(&target.shelf(), now);
     loop {
         let is_reused = idle.is_some();
@@ -83,7 +76,7 @@ pub async fn exchange<C: Connector>(
             }
             None => connect(pool, connector, target, connect_timeout).await?,
         };
-        let attempt = upstream.ask(&mut wire, rest, answer, answer_to);
+        let attempt = upstream.ask(&wire, body, answer, answer_to);
         match timeout(first_byte_timeout, attempt).await.unwrap_or(Err(ExchangeError::FirstByteTimeout)) {
             Ok(()) => {
                 pool.recycle(wire);

@@ -145,7 +145,6 @@ impl<I: Io> Pool<I> {
 
     /// Keeps a connection whose last response has ended cleanly; the oldest gives way when there are too many.
     pub(crate) fn put(&self, shelf: &Shelf, mut ahead: ReadAhead<I>, now: Mono) {
-        ahead.arm_idle();
         if shelf.idle_max == 0 || !is_healthy(&mut ahead) {
             return;
         }
@@ -199,5 +198,5 @@ impl<I: Io> Pool<I> {
 /// The engine has neither closed nor spoken unasked.
 fn is_healthy<I: Io>(ahead: &mut ReadAhead<I>) -> bool {
     ahead.poke();
-    ahead.is_armed() && ahead.end().is_none() && ahead.held().is_empty()
+    ahead.end().is_none() && ahead.held().is_empty()
 }

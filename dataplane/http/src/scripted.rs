@@ -1,19 +1,16 @@
 //! A connection without a network, for tests: gives scripted bytes, keeps what is written.
 //!
-//! Used by the tests of this crate and of its callers. It also watches the rule of the ring: a second read beside a
-//! pending one, or a pending read dropped on an open connection, is counted as a fault. Never used in production.
+//! Used by the tests of this crate and of its callers. Reads without room and empty writes are
+//! counted as faults. Never used in production.
 
-use std::any::Any;
 use std::cell::{RefCell, RefMut};
 use std::collections::VecDeque;
-use std::future::poll_fn;
-use std::io;
+use std::io::{self, IoSlice};
 use std::rc::Rc;
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 
-use bytes::Bytes;
 use llmgw_runtime::driver::{Driver, block_on};
-use llmgw_runtime::io::{Io, IoBuf};
+use llmgw_runtime::io::Io;
 
 /// Runs a test's future. Nothing of it waits for the kernel but its timers, so the cheaper driver will do.
 ///
@@ -46,7 +43,6 @@ struct Script {
     writes_fail: bool,
     writes_wait: bool,
     answers: VecDeque<Vec<u8>>,
-    pending_reads: usize,
     faults: Vec<&'static str>,
     reader: Option<Waker>,
     writer: Option<Waker>,
@@ -119,7 +115,7 @@ impl Scripted {
         self.script().is_closed
     }
 
-    /// Broken rules of the ring so far.
+    /// Calls so far that make no sense.
     pub fn faults(&self) -> Vec<&'static str> {
         self.script().faults.clone()
     }
@@ -146,11 +142,10 @@ impl Scripted {
 
 impl Script {
     /// What a read finds now, if anything.
-    fn read(&mut self, buf: &mut Vec<u8>) -> Option<io::Result<usize>> {
+    fn read(&mut self, buf: &mut Vec<u8>, room: usize) -> Option<io::Result<usize>> {
         if self.is_closed {
             return Some(Ok(0));
         }
-        let room = buf.capacity() - buf.len();
         match self.steps.front_mut()? {
             Step::Bytes(bytes) => {
                 let taken = room.min(bytes.len());
@@ -173,66 +168,40 @@ impl Script {
     }
 }
 
-/// Notices a pending read that is dropped.
-struct PendingRead(Rc<RefCell<Script>>);
-
-impl Drop for PendingRead {
-    fn drop(&mut self) {
-        let mut script = self.0.borrow_mut();
-        script.pending_reads -= 1;
-        if !script.is_closed && !std::thread::panicking() {
-            script.faults.push("a pending read was dropped on an open connection");
-        }
-    }
-}
-
 impl Io for Scripted {
-    fn read(&self, mut buf: Vec<u8>) -> impl Future<Output = (io::Result<usize>, Vec<u8>)> + 'static {
-        let shared = self.0.clone();
-        async move {
-            if shared.borrow().pending_reads > 0 {
-                shared.borrow_mut().faults.push("two reads at once");
-            }
-            if buf.len() == buf.capacity() {
-                shared.borrow_mut().faults.push("a read without room");
-            }
-            shared.borrow_mut().pending_reads += 1;
-            let pending = PendingRead(shared.clone());
-            let result = poll_fn(|cx| {
-                let mut script = shared.borrow_mut();
-                script.reader = Some(cx.waker().clone());
-                script.read(&mut buf).map_or(Poll::Pending, Poll::Ready)
-            })
-            .await;
-            std::mem::forget(pending);
-            shared.borrow_mut().pending_reads -= 1;
-            (result, buf)
+    fn poll_read(&self, cx: &mut Context<'_>, buf: &mut Vec<u8>, room: usize) -> Poll<io::Result<usize>> {
+        let mut script = self.script();
+        if room == 0 {
+            script.faults.push("a read without room");
         }
+        script.reader = Some(cx.waker().clone());
+        script.read(buf, room).map_or(Poll::Pending, Poll::Ready)
     }
 
-    fn write_all<B: IoBuf>(&self, buf: B) -> impl Future<Output = (io::Result<()>, B)> + 'static {
-        let shared = self.0.clone();
-        async move {
-            poll_fn(|cx| {
-                let mut script = shared.borrow_mut();
-                script.writer = Some(cx.waker().clone());
-                if script.writes_wait && !script.is_closed { Poll::Pending } else { Poll::Ready(()) }
-            })
-            .await;
-            if shared.borrow().is_closed || shared.borrow().writes_fail {
-                return (Err(io::ErrorKind::BrokenPipe.into()), buf);
-            }
-            let bytes = bytes_of(&buf);
-            let mut script = shared.borrow_mut();
-            script.written.extend_from_slice(&bytes);
-            script.write_count += 1;
-            let answer = script.answers.pop_front();
-            drop(script);
-            if let Some(answer) = answer.filter(|answer| !answer.is_empty()) {
-                Self(shared).push(Step::Bytes(answer));
-            }
-            (Ok(()), buf)
+    fn poll_write(&self, cx: &mut Context<'_>, parts: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let mut script = self.script();
+        script.writer = Some(cx.waker().clone());
+        if script.writes_wait && !script.is_closed {
+            return Poll::Pending;
         }
+        if script.is_closed || script.writes_fail {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        let mut taken = 0;
+        for part in parts {
+            script.written.extend_from_slice(part);
+            taken += part.len();
+        }
+        if taken == 0 {
+            script.faults.push("a write of nothing");
+        }
+        script.write_count += 1;
+        let answer = script.answers.pop_front();
+        drop(script);
+        if let Some(answer) = answer.filter(|answer| !answer.is_empty()) {
+            self.push(Step::Bytes(answer));
+        }
+        Poll::Ready(Ok(taken))
     }
 
     fn close_now(&self) {
@@ -245,26 +214,4 @@ impl Io for Scripted {
             waker.wake();
         }
     }
-}
-
-/// The bytes of the buffer types this crate writes: what any other holds cannot be seen without unsafe code.
-fn bytes_of<B: IoBuf>(buf: &B) -> Vec<u8> {
-    let any: &dyn Any = buf;
-    let slice_of_vec = Vec::new().slice(..);
-    if let Some(vec) = any.downcast_ref::<Vec<u8>>() {
-        vec.clone()
-    } else if let Some(bytes) = any.downcast_ref::<Bytes>() {
-        bytes.to_vec()
-    } else if let Some(text) = any.downcast_ref::<&'static [u8]>() {
-        text.to_vec()
-    } else if let Some(slice) = downcast_like(&slice_of_vec, any) {
-        slice.get_ref().get(slice.begin()..slice.end()).unwrap_or_default().to_vec()
-    } else {
-        panic!("a buffer type the scripted connection does not know");
-    }
-}
-
-/// Downcasts to a type that has no name here.
-fn downcast_like<'a, T: 'static>(_like: &T, any: &'a dyn Any) -> Option<&'a T> {
-    any.downcast_ref()
 }

@@ -8,11 +8,12 @@
 
 use std::cell::RefCell;
 use std::fmt;
-use std::io::{self, BufRead as _, Write as _};
+use std::io::{self, BufRead as _, IoSlice, Write as _};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
-use llmgw_runtime::io::{Io, IoBuf, bytes_of};
+use llmgw_runtime::io::{Io, read, write_all};
 use rustls::pki_types::ServerName;
 use rustls::{CertificateError, ClientConnection, Error};
 
@@ -109,26 +110,26 @@ pub async fn connect<I: Io>(io: I, config: &Arc<TlsConfig>, name: &str) -> io::R
     let mut unfinished = Unfinished(Some(io.clone()));
     let name = ServerName::try_from(name.to_owned()).map_err(|_| invalid(TlsFault::WrongName))?;
     let tls = ClientConnection::new(config.clone(), name).map_err(|error| invalid(TlsFault::of(&error)))?;
-    let mut session = Session { tls, cipher: Vec::new(), start: 0, wire: Vec::new(), is_broken: false };
+    let mut session = Session { tls, cipher: Vec::new(), start: 0, wire: Vec::new(), sent: 0, is_broken: false };
     loop {
-        let wire = session.outgoing()?;
-        if !wire.is_empty() {
-            io.write_all(wire).await.0?;
+        session.gather()?;
+        if !session.wire.is_empty() {
+            write_all(&io, &session.wire).await?;
+            session.sent = session.wire.len();
+            session.keep_wire();
             continue;
         }
         if !session.tls.is_handshaking() {
             break;
         }
-        let (result, cipher) = io.read(session.room(*READ_BYTES.end())).await;
-        let read_bytes = result?;
-        (session.cipher, session.start) = (cipher, 0);
-        if read_bytes == 0 {
+        let room = session.room(*READ_BYTES.end());
+        if read(&io, &mut session.cipher, room).await? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         if let Err(error) = session.take_in() {
             // The peer's log should say why; whether it hears it is not waited for beyond this write.
-            let alert = session.outgoing()?;
-            let _ = io.write_all(alert).await;
+            session.gather()?;
+            let _ = write_all(&io, &session.wire).await;
             return Err(error);
         }
     }
@@ -145,24 +146,24 @@ struct Session {
     /// Ciphertext that came, and how much of it was taken in.
     cipher: Vec<u8>,
     start: usize,
-    /// Ciphertext to be sent; empty between two writes.
+    /// Ciphertext to be sent, and how much of it was.
     wire: Vec<u8>,
+    sent: usize,
     /// The peer's bytes were not TLS: what came before is given out, then the connection fails.
     is_broken: bool,
 }
 
 impl Session {
-    /// An empty buffer for ciphertext, fit for a reader with `plain_bytes` of room.
-    fn room(&mut self, plain_bytes: usize) -> Vec<u8> {
-        let mut buf = std::mem::take(&mut self.cipher);
-        self.start = 0;
-        buf.clear();
+    /// Empties the buffer for ciphertext, of which nothing is left; gives how much to ask for, for a reader with
+    /// `plain_bytes` of room.
+    fn room(&mut self, plain_bytes: usize) -> usize {
         let room = plain_bytes.clamp(*READ_BYTES.start(), *READ_BYTES.end());
-        if buf.capacity() > 2 * room {
-            buf = Vec::new();
+        self.start = 0;
+        self.cipher.clear();
+        if self.cipher.capacity() > 2 * room {
+            self.cipher = Vec::new();
         }
-        buf.reserve_exact(room);
-        buf
+        room
     }
 
     fn has_cipher(&self) -> bool {
@@ -187,11 +188,11 @@ impl Session {
         Ok(())
     }
 
-    /// Moves plaintext into the room `buf` has. None: more ciphertext is needed.
-    fn plaintext(&mut self, buf: &mut Vec<u8>) -> Option<io::Result<usize>> {
+    /// Adds up to `room` bytes of plaintext to `buf`. None: more ciphertext is needed.
+    fn plaintext(&mut self, buf: &mut Vec<u8>, room: usize) -> Option<io::Result<usize>> {
         let before = buf.len();
         loop {
-            let result = self.drain(buf);
+            let result = self.drain(buf, before + room);
             let found = buf.len() - before;
             match result {
                 // The end is told when all before it is given out.
@@ -211,11 +212,12 @@ impl Session {
         }
     }
 
-    /// Moves decrypted bytes until `buf` is full or the peer has ended in order (`Ok`), or until there are no more.
-    fn drain(&mut self, buf: &mut Vec<u8>) -> io::Result<()> {
+    /// Moves decrypted bytes until `buf` is `goal` long or the peer has ended in order (`Ok`), or until there are no
+    /// more.
+    fn drain(&mut self, buf: &mut Vec<u8>, goal: usize) -> io::Result<()> {
         let mut reader = self.tls.reader();
         loop {
-            let spare = buf.capacity() - buf.len();
+            let spare = goal - buf.len();
             if spare == 0 {
                 return Ok(());
             }
@@ -235,68 +237,74 @@ impl Session {
         self.is_broken |= ended.is_err() || self.tls.process_new_packets().is_err();
     }
 
-    /// Everything TLS has to send.
-    fn outgoing(&mut self) -> io::Result<Vec<u8>> {
-        let mut wire = std::mem::take(&mut self.wire);
+    /// Adds everything TLS has to say to what is to be sent.
+    fn gather(&mut self) -> io::Result<()> {
         while self.tls.wants_write() {
-            self.tls.write_tls(&mut wire)?;
+            self.tls.write_tls(&mut self.wire)?;
         }
-        Ok(wire)
+        Ok(())
     }
 
-    /// Encrypts a stretch of `bytes` from `at` on, after what else there is to send. A stretch is at most 64 KiB.
-    fn encrypt(&mut self, bytes: &[u8], at: &mut usize) -> io::Result<Vec<u8>> {
-        *at += self.tls.writer().write(bytes.get(*at..).unwrap_or_default())?;
-        self.outgoing()
-    }
-
-    fn keep(&mut self, mut wire: Vec<u8>) {
-        wire.clear();
-        wire.shrink_to(KEPT_BYTES);
-        self.wire = wire;
+    /// All of it was sent.
+    fn keep_wire(&mut self) {
+        self.sent = 0;
+        self.wire.clear();
+        self.wire.shrink_to(KEPT_BYTES);
     }
 }
 
 impl<I: Io> Io for Tls<I> {
-    fn read(&self, mut buf: Vec<u8>) -> impl Future<Output = (io::Result<usize>, Vec<u8>)> + 'static {
-        let inner = Rc::clone(&self.0);
-        async move {
-            loop {
-                let found = inner.session.borrow_mut().plaintext(&mut buf);
-                if let Some(result) = found {
-                    return (result, buf);
-                }
-                let room = inner.session.borrow_mut().room(buf.capacity() - buf.len());
-                let (result, cipher) = inner.io.read(room).await;
-                let mut session = inner.session.borrow_mut();
-                (session.cipher, session.start) = (cipher, 0);
-                match result {
-                    Ok(0) => session.end(),
-                    Ok(_) => {}
-                    Err(error) => return (Err(error), buf),
-                }
+    fn poll_read(&self, cx: &mut Context<'_>, buf: &mut Vec<u8>, room: usize) -> Poll<io::Result<usize>> {
+        let mut session = self.0.session.borrow_mut();
+        loop {
+            if let Some(result) = session.plaintext(buf, room) {
+                return Poll::Ready(result);
+            }
+            let cipher_bytes = session.room(room);
+            match ready!(self.0.io.poll_read(cx, &mut session.cipher, cipher_bytes)) {
+                Ok(0) => session.end(),
+                Ok(_) => {}
+                Err(error) => return Poll::Ready(Err(error)),
             }
         }
     }
 
-    fn write_all<B: IoBuf>(&self, buf: B) -> impl Future<Output = (io::Result<()>, B)> + 'static {
-        let inner = Rc::clone(&self.0);
-        async move {
-            let (mut at, len) = (0, bytes_of(&buf).len());
-            loop {
-                let encrypted = inner.session.borrow_mut().encrypt(bytes_of(&buf), &mut at);
-                let wire = match encrypted {
-                    Ok(wire) if wire.is_empty() && at < len => return (Err(io::ErrorKind::WriteZero.into()), buf),
-                    Ok(wire) => wire,
-                    Err(error) => return (Err(error), buf),
-                };
-                let (result, wire) = inner.io.write_all(wire).await;
-                inner.session.borrow_mut().keep(wire);
-                if result.is_err() || at >= len {
-                    return (result, buf);
+    /// What TLS has taken is sent before it takes more; a stretch is at most 64 KiB.
+    fn poll_write(&self, cx: &mut Context<'_>, parts: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        ready!(self.poll_flush(cx))?;
+        let mut session = self.0.session.borrow_mut();
+        let mut taken = 0;
+        for part in parts {
+            match session.tls.writer().write(part) {
+                Ok(bytes) => {
+                    taken += bytes;
+                    if bytes < part.len() {
+                        break;
+                    }
                 }
+                Err(error) => return Poll::Ready(Err(error)),
             }
         }
+        session.gather()?;
+        drop(session);
+        // What does not go at once goes before the next bytes, or with the flush at the end.
+        let _ = self.poll_flush(cx)?;
+        Poll::Ready(Ok(taken))
+    }
+
+    fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut session = self.0.session.borrow_mut();
+        session.gather()?;
+        while session.sent < session.wire.len() {
+            let rest = session.wire.get(session.sent..).unwrap_or_default();
+            match ready!(self.0.io.poll_write(cx, &[IoSlice::new(rest)])) {
+                Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                Ok(bytes) => session.sent += bytes,
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+        session.keep_wire();
+        Poll::Ready(Ok(()))
     }
 
     /// Without TLS's own goodbye: HTTP says itself where a message ends.

@@ -1,12 +1,12 @@
-//! The doorbell of a core: an eventfd read that is armed in the ring, rung only when the core says that it sleeps.
+//! The doorbell of a core: an eventfd that is polled in the ring, rung only when the core says that it sleeps.
 //!
 //! Wakers do not cross threads in this runtime; this is the one way to wake a core.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
-use monoio::net::UnixStream;
+use crate::source::Source;
 
 /// Rung by any thread, slept on by one.
 ///
@@ -62,30 +62,26 @@ impl Bell {
 }
 
 /// The receiving end, on the core that sleeps.
-pub(crate) struct Sleeper {
-    stream: UnixStream,
-    fd: i32,
-}
+pub(crate) struct Sleeper(Source);
 
 impl Sleeper {
     /// Arms the bell on this core's driver.
     pub(crate) fn new(bell: &Bell) -> io::Result<Self> {
-        let fd = bell.fd.try_clone()?;
-        let raw = fd.as_raw_fd();
-        // SAFETY: the descriptor is owned and handed over. monoio can only arm a poll on descriptors it knows as one of
-        // its own kinds; of the stream type nothing but `readable` is used, which holds for any pollable descriptor.
-        let stream = unsafe { std::os::unix::net::UnixStream::from_raw_fd(fd.into_raw_fd()) };
-        Ok(Self { stream: UnixStream::from_std(stream)?, fd: raw })
+        Source::new(bell.fd.try_clone()?).map(Self)
     }
 
     /// Waits until the bell was rung, and takes the ring.
     pub(crate) async fn wait(&self) {
         // An error can only mean that the driver is going away; the caller looks for messages either way.
-        let _ = self.stream.readable(false).await;
-        let mut count = [0u8; 8];
-        // SAFETY: the buffer is as long as an eventfd read wants and outlives the call; the descriptor is non-blocking.
-        unsafe { libc::read(self.fd, count.as_mut_ptr().cast(), count.len()) };
+        let _ = self.0.until_readable(take_ring).await;
     }
+}
+
+fn take_ring(fd: RawFd) -> io::Result<()> {
+    let mut count = [0u8; 8];
+    // SAFETY: the buffer is as long as an eventfd read wants and outlives the call; the descriptor is non-blocking.
+    let got = unsafe { libc::read(fd, count.as_mut_ptr().cast(), count.len()) };
+    if got < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -1,17 +1,14 @@
-//! Which driver a core runs on: io_uring with the flags that were measured best, or epoll where io_uring is refused.
+//! Which driver a core runs on: its own ring, or epoll where io_uring is refused.
 
 use std::fmt;
 use std::io;
 
-/// Submission queue entries of a core's ring. Completions have twice as many, and the kernel keeps what overflows.
-const RING_ENTRIES: u32 = 4096;
-
 /// A driver that cores can run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Driver {
-    /// io_uring with `COOP_TASKRUN` and `SINGLE_ISSUER` (Linux 6.0 and later).
+    /// The core's own ring (Linux 6.0 and later).
     IoUring,
-    /// epoll: slower at system calls, the same otherwise.
+    /// monoio's epoll driver: slower at system calls, the same otherwise.
     Epoll,
 }
 
@@ -40,8 +37,8 @@ pub enum DriverChoice {
 pub fn choose(choice: DriverChoice) -> io::Result<(Driver, Option<String>)> {
     match choice {
         DriverChoice::Only(Driver::Epoll) => Ok((Driver::Epoll, Some("as asked".to_owned()))),
-        DriverChoice::Only(Driver::IoUring) => try_ring().map(|()| (Driver::IoUring, None)),
-        DriverChoice::Auto => match try_ring() {
+        DriverChoice::Only(Driver::IoUring) => crate::local::probe().map(|()| (Driver::IoUring, None)),
+        DriverChoice::Auto => match crate::local::probe() {
             Ok(()) => Ok((Driver::IoUring, None)),
             Err(error) => Ok((Driver::Epoll, Some(format!("io_uring is refused here: {error}")))),
         },
@@ -54,18 +51,7 @@ pub fn choose(choice: DriverChoice) -> io::Result<(Driver, Option<String>)> {
 /// Errors: the runtime could not be built.
 pub fn block_on<F: Future>(driver: Driver, future: F) -> io::Result<F::Output> {
     match driver {
-        Driver::IoUring => {
-            let mut runtime = monoio::RuntimeBuilder::<monoio::IoUringDriver>::new()
-                .with_entries(RING_ENTRIES)
-                .uring_builder(ring_flags())
-                .enable_timer()
-                .build()?;
-            let outcome = runtime.block_on(future);
-            // Reads may still be armed; dropping the runtime would free buffers that the kernel writes to. A core ends
-            // with its process, so nothing is lost by keeping them.
-            std::mem::forget(runtime);
-            Ok(outcome)
-        }
+        Driver::IoUring => crate::local::block_on(future),
         Driver::Epoll => {
             let mut runtime = monoio::RuntimeBuilder::<monoio::LegacyDriver>::new().enable_timer().build()?;
             Ok(runtime.block_on(future))
@@ -81,19 +67,6 @@ pub fn block_on<F: Future>(driver: Driver, future: F) -> io::Result<F::Output> {
 pub fn run_local<F: Future>(future: F) -> F::Output {
     let (driver, _) = choose(DriverChoice::Auto).expect("a driver");
     block_on(driver, future).expect("a runtime")
-}
-
-/// The flags that cost least (docs/decisions/0001). `DEFER_TASKRUN` gains nothing here and can hang.
-fn ring_flags() -> io_uring::Builder {
-    let mut builder = io_uring::IoUring::builder();
-    builder.setup_coop_taskrun().setup_single_issuer();
-    builder
-}
-
-fn try_ring() -> io::Result<()> {
-    let mut builder = ring_flags();
-    builder.dontfork();
-    builder.build(8).map(|_: io_uring::IoUring| ())
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! Cores, lanes between threads, sockets and timers: the only room that chooses a runtime.
 //!
 //! Everything above speaks of [`io::Io`], [`timer`], [`spawn`] and [`mailbox`], so that the driver underneath can be
-//! changed without touching a request. Today it is monoio on io_uring with `COOP_TASKRUN` and `SINGLE_ISSUER`, or
-//! monoio's epoll driver where io_uring is refused. Never knows what a request is.
+//! changed without touching a request. Today it is a runtime of our own on io_uring, or monoio's on epoll where io_uring
+//! is refused. Never knows what a request is.
 //!
-//! Three habits of the ring shape this room and those above: a pending read that is dropped loses bytes, a task must
-//! not wake itself in a loop, and no waker crosses threads (threads meet in [`mailbox`] only).
+//! Two habits shape this room and those above: no waker crosses threads (threads meet in [`mailbox`] only), and a wait
+//! for a time is polled whenever its task is.
 #![expect(
     unsafe_code,
     reason = "sockets, eventfd and scheduler calls that std does not offer; each use says why it is sound"
@@ -17,11 +17,13 @@ pub mod cores;
 pub mod driver;
 pub mod io;
 pub mod listener;
+mod local;
 pub mod mailbox;
 pub mod memory;
 pub mod owner;
 pub mod plan;
 pub mod race;
+mod source;
 pub mod stream;
 pub mod tcp;
 pub mod timer;
@@ -35,5 +37,9 @@ pub fn spawn<F>(task: F)
 where
     F: Future<Output = ()> + 'static,
 {
-    drop(monoio::spawn(task));
+    if local::is_here() {
+        local::with(|local| local.spawn(task));
+    } else {
+        drop(monoio::spawn(task));
+    }
 }

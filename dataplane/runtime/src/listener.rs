@@ -2,10 +2,12 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
 use std::time::Duration;
 
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
+use crate::source::Source;
 use crate::tcp::Tcp;
 
 /// Connections the kernel may hold before a core accepts them.
@@ -46,29 +48,45 @@ fn socket(addr: SocketAddr, reuse_port: bool) -> io::Result<std::net::TcpListene
 }
 
 /// A core's listening socket.
-pub struct Listener(monoio::net::TcpListener);
+pub struct Listener(Source);
 
 impl Listener {
-    /// Takes a bound socket into this core's driver.
+    /// Takes a bound, non-blocking socket into this core's driver.
     pub fn from_std(listener: std::net::TcpListener) -> io::Result<Self> {
-        monoio::net::TcpListener::from_std(listener).map(Self)
+        Source::new(listener.into()).map(Self)
     }
 
-    /// The next connection and who it is from. Trouble with one connection, or a want of descriptors, does not end the
-    /// listener: it waits a little and goes on.
-    pub async fn accept(&self) -> (Tcp, SocketAddr) {
+    /// The next connection. Trouble with one connection, or a want of descriptors, does not end the listener: it waits
+    /// a little and goes on.
+    pub async fn accept(&self) -> Tcp {
         loop {
-            match self.0.accept().await {
-                Ok((stream, peer)) => {
-                    if let Ok(tcp) = Tcp::new(stream) {
-                        return (tcp, peer);
-                    }
-                }
+            match self.0.until_readable(accept_now).await.and_then(Tcp::new) {
+                Ok(tcp) => return tcp,
                 Err(error) if is_about_one_connection(&error) => {}
                 Err(_) => crate::timer::sleep(Duration::from_millis(20)).await,
             }
         }
     }
+}
+
+/// Takes a connection without Nagle's delay; `WouldBlock` when there is none.
+fn accept_now(listener: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: a plain system call on an open descriptor; no address is asked for.
+    let fd = unsafe {
+        libc::accept4(
+            listener,
+            std::ptr::null_mut(),
+            std::ptr::null_mut(),
+            libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC,
+        )
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: just opened and owned by nobody else.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    SockRef::from(&fd).set_tcp_nodelay(true)?;
+    Ok(fd)
 }
 
 fn is_about_one_connection(error: &io::Error) -> bool {

@@ -1,115 +1,83 @@
-//! What TCP and UNIX connections have in common, and a connection that is either.
+//! A connected stream socket, over the network or on the same machine.
 //!
-//! [`Socket`] is a stream socket on the core's driver; [`Stream`] is what an engine is reached by, whichever kind its
-//! URL names. Nothing here connects: `tcp` and `unix` do.
+//! Nothing here connects: `tcp` and `unix` do.
 
-use std::cell::UnsafeCell;
-use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::io::{self, IoSlice};
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::task::{Context, Poll, ready};
 
-use monoio::buf::IoBufMut;
-use monoio::io::{AsyncReadRent, AsyncWriteRent, AsyncWriteRentExt};
+use crate::io::Io;
+use crate::local::receive_now;
+use crate::source::Source;
 
-use crate::io::{Io, IoBuf};
-use crate::tcp::Tcp;
-use crate::unix::Unix;
+/// A connection; clones name the same one. Closed when the last clone is gone.
+#[derive(Clone)]
+pub struct Socket(Rc<Source>);
 
-/// A connected stream socket; clones name the same one. Closed when the last clone and the last pending operation are
-/// gone.
-pub struct Socket<S>(Rc<Inner<S>>);
+/// Parts of one write; further ones go with the next.
+const PARTS_MAX: usize = 16;
 
-struct Inner<S> {
-    stream: UnsafeCell<S>,
-    fd: RawFd,
-}
+impl Socket {
+    /// Ties a connected, non-blocking socket to this core's driver.
+    pub(crate) fn new(fd: OwnedFd) -> io::Result<Self> {
+        Source::new(fd).map(Rc::new).map(Self)
+    }
 
-impl<S> Clone for Socket<S> {
-    fn clone(&self) -> Self {
-        Self(Rc::clone(&self.0))
+    /// Ready when the connection is made, or has failed.
+    pub(crate) fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.0.poll_writable(cx)
+    }
+
+    pub(crate) fn raw(&self) -> i32 {
+        self.0.raw()
     }
 }
 
-impl<S: AsRawFd> Socket<S> {
-    /// Only for monoio's own TCP and UNIX streams: see `stream`.
-    pub(crate) fn of(stream: S) -> Self {
-        let fd = stream.as_raw_fd();
-        Self(Rc::new(Inner { stream: UnsafeCell::new(stream), fd }))
-    }
-}
-
-impl<S> Socket<S> {
-    #[expect(clippy::mut_from_ref, reason = "monoio asks for &mut where a read and a write may be pending at once")]
-    fn stream(&self) -> &mut S {
-        // SAFETY: single-threaded (Rc); the methods of monoio's TCP and UNIX streams use the reference only to build an
-        // operation that holds its own share of the descriptor, and keep no state in the stream itself. monoio splits
-        // its own streams the same way.
-        unsafe { &mut *self.0.stream.get() }
-    }
-}
-
-impl<S: AsyncReadRent + AsyncWriteRent + 'static> Io for Socket<S> {
-    fn read(&self, buf: Vec<u8>) -> impl Future<Output = (io::Result<usize>, Vec<u8>)> + 'static {
-        let this = self.clone();
-        async move {
-            let (len, capacity) = (buf.len(), buf.capacity());
-            if len == capacity {
-                return (Ok(0), buf);
+impl Io for Socket {
+    fn poll_read(&self, cx: &mut Context<'_>, buf: &mut Vec<u8>, room: usize) -> Poll<io::Result<usize>> {
+        if let Source::Ring(fd) = &*self.0 {
+            return fd.poll_read(cx, buf, room);
+        }
+        loop {
+            match receive_now(self.raw(), buf, room) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready!(self.0.poll_readable(cx)),
+                received => return Poll::Ready(received),
             }
-            let (result, slice) = this.stream().read(buf.slice_mut(len..capacity)).await;
-            (result, slice.into_inner())
         }
     }
 
-    fn write_all<B: IoBuf>(&self, buf: B) -> impl Future<Output = (io::Result<()>, B)> + 'static {
-        let this = self.clone();
-        async move {
-            let (result, buf) = this.stream().write_all(buf).await;
-            (result.map(|_| ()), buf)
+    fn poll_write(&self, cx: &mut Context<'_>, parts: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        loop {
+            match send_now(self.raw(), parts) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready!(self.0.poll_writable(cx)),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                sent => return Poll::Ready(sent),
+            }
         }
     }
 
     fn close_now(&self) {
         // SAFETY: the descriptor is open as long as `self` lives. An error (already closed by the peer) changes
         // nothing.
-        unsafe { libc::shutdown(self.0.fd, libc::SHUT_RDWR) };
+        unsafe { libc::shutdown(self.raw(), libc::SHUT_RDWR) };
     }
 }
 
-/// A connection to an engine, over the network or over a UNIX socket.
-#[derive(Clone)]
-pub enum Stream {
-    /// Over the network.
-    Tcp(Tcp),
-    /// On the same machine.
-    Unix(Unix),
-}
-
-impl Io for Stream {
-    fn read(&self, buf: Vec<u8>) -> impl Future<Output = (io::Result<usize>, Vec<u8>)> + 'static {
-        let this = self.clone();
-        async move {
-            match this {
-                Self::Tcp(socket) => socket.read(buf).await,
-                Self::Unix(socket) => socket.read(buf).await,
-            }
+fn send_now(fd: i32, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+    const FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    let sent = match parts {
+        // SAFETY: the slice is borrowed for the length of the call.
+        [part] => unsafe { libc::send(fd, part.as_ptr().cast(), part.len(), FLAGS) },
+        parts => {
+            // SAFETY: a struct of numbers and pointers, for which zero is a value.
+            let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+            // `IoSlice` is laid out as the system's own `iovec`; the call only reads it.
+            message.msg_iov = parts.as_ptr().cast_mut().cast();
+            message.msg_iovlen = parts.len().min(PARTS_MAX);
+            // SAFETY: the slices are borrowed for the length of the call.
+            unsafe { libc::sendmsg(fd, &message, FLAGS) }
         }
-    }
-
-    fn write_all<B: IoBuf>(&self, buf: B) -> impl Future<Output = (io::Result<()>, B)> + 'static {
-        let this = self.clone();
-        async move {
-            match this {
-                Self::Tcp(socket) => socket.write_all(buf).await,
-                Self::Unix(socket) => socket.write_all(buf).await,
-            }
-        }
-    }
-
-    fn close_now(&self) {
-        match self {
-            Self::Tcp(socket) => socket.close_now(),
-            Self::Unix(socket) => socket.close_now(),
-        }
-    }
+    };
+    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }

@@ -2,20 +2,32 @@
 
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
-use monoio::net::UnixStream;
+use socket2::{Domain, SockAddr, Type};
 
 use crate::stream::Socket;
+use crate::tcp::finish;
 
-/// A connection over a UNIX socket; clones name the same one. Closed when the last clone and the last pending operation
-/// are gone.
-pub type Unix = Socket<UnixStream>;
+/// A connection over a UNIX socket; clones name the same one. Closed when the last clone is gone.
+pub type Unix = Socket;
+
+/// How long to wait for a listener whose queue is full before it is asked again.
+const FULL_QUEUE: Duration = Duration::from_millis(1);
 
 /// Connects to the socket at `path`.
 ///
 /// Errors: nothing is there, nobody listens, no permission, or a path longer than the system takes (107 bytes).
 pub async fn connect(path: &Path) -> io::Result<Unix> {
-    Ok(Unix::of(UnixStream::connect(path).await?))
+    let addr = SockAddr::unix(path)?;
+    loop {
+        let socket = socket2::Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
+        match finish(socket, &addr).await {
+            // Unlike TCP nothing says when there is room again.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => crate::timer::sleep(FULL_QUEUE).await,
+            connected => return connected,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -25,8 +37,7 @@ mod tests {
 
     use super::*;
     use crate::driver::{Driver, block_on};
-    use crate::io::Io;
-    use crate::stream::Stream;
+    use crate::io::{Io, read, write_all};
 
     #[test]
     fn bytes_go_both_ways_and_closing_at_once_shows_at_the_peer() {
@@ -43,10 +54,11 @@ mod tests {
             });
             let path = folder.clone();
             let done = block_on(driver, async move {
-                let stream = Stream::Unix(connect(&path).await.expect("a connection"));
-                stream.write_all(b"hello".to_vec()).await.0.expect("written");
-                let (got, buf) = stream.read(Vec::with_capacity(16)).await;
-                assert_eq!((got.expect("read"), buf.as_slice()), (5, &b"hello"[..]));
+                let stream = connect(&path).await.expect("a connection");
+                write_all(&stream, b"hello").await.expect("written");
+                let mut buf = Vec::new();
+                assert_eq!(read(&stream, &mut buf, 16).await.expect("read"), 5);
+                assert_eq!(buf, b"hello");
                 stream.close_now();
             });
             if done.is_err() {

@@ -1,14 +1,15 @@
 //! How an engine is reached: over the network, within TLS, or over a UNIX socket.
 
 use std::hash::{BuildHasher as _, Hash as _, Hasher as _};
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use ahash::{AHasher, RandomState};
-use llmgw_runtime::io::{Io, IoBuf};
-use llmgw_runtime::stream::Stream;
+use llmgw_runtime::io::Io;
+use llmgw_runtime::stream::Socket;
 use llmgw_runtime::{tcp, unix};
 
 use super::Connector;
@@ -71,9 +72,9 @@ pub struct EngineConnector;
 #[derive(Clone)]
 pub enum EngineIo {
     /// As it is.
-    Plain(Stream),
+    Plain(Socket),
     /// Within TLS.
-    Tls(Tls<Stream>),
+    Tls(Tls<Socket>),
 }
 
 impl Connector for EngineConnector {
@@ -81,40 +82,40 @@ impl Connector for EngineConnector {
 
     async fn connect(&self, target: &Target<'_>) -> io::Result<EngineIo> {
         Ok(match target.address {
-            Address::Tcp(addr) => EngineIo::Plain(Stream::Tcp(tcp::connect(addr).await?)),
-            Address::Unix(path) => EngineIo::Plain(Stream::Unix(unix::connect(path).await?)),
+            Address::Tcp(addr) => EngineIo::Plain(tcp::connect(addr).await?),
+            Address::Unix(path) => EngineIo::Plain(unix::connect(path).await?),
             Address::Tls { addr, name, config } => {
-                let stream = Stream::Tcp(tcp::connect(addr).await?);
-                EngineIo::Tls(tls::connect(stream, config, name).await?)
+                EngineIo::Tls(tls::connect(tcp::connect(addr).await?, config, name).await?)
             }
         })
     }
 }
 
 impl Io for EngineIo {
-    fn read(&self, buf: Vec<u8>) -> impl Future<Output = (io::Result<usize>, Vec<u8>)> + 'static {
-        let this = self.clone();
-        async move {
-            match this {
-                Self::Plain(stream) => stream.read(buf).await,
-                Self::Tls(tls) => tls.read(buf).await,
-            }
+    fn poll_read(&self, cx: &mut Context<'_>, buf: &mut Vec<u8>, room: usize) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Plain(socket) => socket.poll_read(cx, buf, room),
+            Self::Tls(tls) => tls.poll_read(cx, buf, room),
         }
     }
 
-    fn write_all<B: IoBuf>(&self, buf: B) -> impl Future<Output = (io::Result<()>, B)> + 'static {
-        let this = self.clone();
-        async move {
-            match this {
-                Self::Plain(stream) => stream.write_all(buf).await,
-                Self::Tls(tls) => tls.write_all(buf).await,
-            }
+    fn poll_write(&self, cx: &mut Context<'_>, parts: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Plain(socket) => socket.poll_write(cx, parts),
+            Self::Tls(tls) => tls.poll_write(cx, parts),
+        }
+    }
+
+    fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Plain(socket) => socket.poll_flush(cx),
+            Self::Tls(tls) => tls.poll_flush(cx),
         }
     }
 
     fn close_now(&self) {
         match self {
-            Self::Plain(stream) => stream.close_now(),
+            Self::Plain(socket) => socket.close_now(),
             Self::Tls(tls) => tls.close_now(),
         }
     }

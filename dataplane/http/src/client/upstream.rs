@@ -4,13 +4,12 @@
 //! clean end it goes back to the pool. Never looks at payload.
 
 use std::future::poll_fn;
-use std::io;
-use std::pin::pin;
+use std::io::{self, IoSlice};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use llmgw_kit::clock::Mono;
-use llmgw_runtime::io::{Io, IoBuf};
+use llmgw_runtime::io::{Io, poll_write_parts};
 
 use crate::body::{BodyDecoder, Framing};
 use crate::chunk_buf::ChunkBuf;
@@ -19,6 +18,9 @@ use crate::head::{AnswerTo, HeadScan, ResponseHead};
 use crate::limits::{IDLE_BUF_BYTES, INTERIM_HEADS_MAX, RESPONSE_HEAD_BYTES_MAX};
 use crate::pool::{Pool, Shelf, Target};
 use crate::read_ahead::{End, ReadAhead};
+
+/// Pieces of a request in one write.
+const PARTS_MAX: usize = 16;
 
 /// What one read of a response body brought.
 #[derive(Debug)]
@@ -56,23 +58,24 @@ impl<I: Io> Upstream<I> {
         self.is_reused
     }
 
-    /// Sends the request and awaits the final response head. `wire` comes back whole, unless this is dropped.
+    /// Sends the request and awaits the final response head.
     pub(super) async fn ask(
         &mut self,
-        wire: &mut Vec<u8>,
-        rest: &[Bytes],
+        head: &[u8],
+        body: &[Bytes],
         answer: &mut ResponseHead,
         to: AnswerTo,
     ) -> Result<(), ExchangeError> {
-        self.ahead.arm_idle();
-        let (mut is_sent, head) = self.write_watching(std::mem::take(wire)).await;
-        if let Some(head) = head {
-            *wire = head;
-        }
-        for piece in rest {
-            if is_sent {
-                is_sent = self.write_watching(piece.clone()).await.0;
-            }
+        let mut is_sent = true;
+        let mut first = Some(head);
+        let mut rest = body;
+        while is_sent && (first.is_some() || !rest.is_empty()) {
+            let (now, later) = rest.split_at(rest.len().min(PARTS_MAX - 1));
+            let mut parts = [IoSlice::new(&[]); PARTS_MAX];
+            let sources = first.take().into_iter().chain(now.iter().map(|piece| &piece[..]));
+            parts.iter_mut().zip(sources).for_each(|(part, bytes)| *part = IoSlice::new(bytes));
+            rest = later;
+            is_sent = self.write_watching(&mut parts).await;
         }
         self.read_head(answer, to).await?;
         self.body = BodyDecoder::new(answer.framing());
@@ -81,26 +84,16 @@ impl<I: Io> Upstream<I> {
     }
 
     /// Writes while the read is pending, so that an engine that answers or closes early is heard. Sending stops then:
-    /// what an engine says before it has the whole request is a refusal. The buffer comes back but after an early
-    /// answer.
-    async fn write_watching<B: IoBuf>(&mut self, buf: B) -> (bool, Option<B>) {
+    /// what an engine says before it has the whole request is a refusal. False when not all was sent.
+    async fn write_watching(&mut self, parts: &mut [IoSlice<'_>]) -> bool {
         let Self { ahead, .. } = self;
-        let io = ahead.io().clone();
-        let mut write = pin!(io.write_all(buf));
+        let mut parts = parts;
         poll_fn(|cx| {
-            let written = write.as_mut().poll(cx);
-            // Also when all is written: hands the read to the ring in the same turn as the write.
+            if let Poll::Ready(sent) = poll_write_parts(ahead.io(), cx, &mut parts) {
+                return Poll::Ready(sent.is_ok());
+            }
             let has_news = hears_answer(ahead, cx);
-            if let Poll::Ready((result, buf)) = written {
-                return Poll::Ready((result.is_ok(), Some(buf)));
-            }
-            match ahead.end() {
-                // Nobody reads any more: makes the write return, since its buffer may be needed for a second try.
-                Some(_) => io.close_now(),
-                None if has_news => return Poll::Ready((false, None)),
-                None => {}
-            }
-            Poll::Pending
+            if has_news || ahead.end().is_some() { Poll::Ready(false) } else { Poll::Pending }
         })
         .await
     }
@@ -148,16 +141,10 @@ impl<I: Io> Upstream<I> {
                 self.copy_held(&mut buf);
             } else if let Some(end) = self.ahead.end() {
                 return self.end_of_connection(buf, end);
-            } else if self.ahead.is_armed() {
-                self.ahead.fill(IDLE_BUF_BYTES).await;
-                continue;
             } else {
                 let room = buf.room();
-                let (result, bytes): (io::Result<usize>, _) = self.ahead.read_into(buf.into_read_buf()).await;
-                buf = ChunkBuf::from_read_buf(bytes, room);
-                if !matches!(result, Ok(1..)) {
-                    continue;
-                }
+                let Ok(read_bytes @ 1..) = self.ahead.read_into(buf.read_buf(), room).await else { continue };
+                buf.adapt(read_bytes);
             }
             let raw_bytes = buf.len();
             let found = match self.body.decode(buf.payload_mut()) {
@@ -221,8 +208,7 @@ fn hears_answer<I: Io>(ahead: &mut ReadAhead<I>, cx: &mut Context<'_>) -> bool {
         if held.len() >= RESPONSE_HEAD_BYTES_MAX {
             return false;
         }
-        ahead.arm_idle();
-        if ahead.poll_armed(cx).is_pending() {
+        if ahead.poll_more(cx, IDLE_BUF_BYTES).is_pending() {
             return false;
         }
     }

@@ -63,12 +63,7 @@ impl<I: Io> RequestReader<I> {
         }
         let result = self.wait_for_head(head).await;
         match &result {
-            Ok(Next::Request) => {
-                self.turn.begin(head);
-                if !self.turn.has_unread_body.get() {
-                    self.arm_between();
-                }
-            }
+            Ok(Next::Request) => self.turn.begin(head),
             Ok(Next::Closed) => self.turn.closes.set(true),
             Err(_) => self.turn.refuse(),
         }
@@ -76,7 +71,6 @@ impl<I: Io> RequestReader<I> {
     }
 
     async fn wait_for_head(&mut self, head: &mut RequestHead) -> Result<Next, Reject> {
-        self.ahead.poke();
         loop {
             if self.take_head(head)? {
                 return Ok(Next::Request);
@@ -154,7 +148,6 @@ impl<I: Io> RequestReader<I> {
         };
         if body.is_some() {
             self.turn.has_unread_body.set(false);
-            self.arm_between();
         }
         Ok(body.map(Bytes::from))
     }
@@ -165,18 +158,13 @@ impl<I: Io> RequestReader<I> {
     /// that leaves is noticed by the writer alone.
     pub async fn gone(&mut self) {
         poll_fn(|cx| {
-            loop {
-                if self.ahead.end().is_some() {
-                    return Poll::Ready(());
+            while self.ahead.end().is_none() {
+                if self.ahead.held().len() >= self.limits.header_bytes {
+                    return Poll::Pending;
                 }
-                if !self.ahead.is_armed() {
-                    if self.ahead.held().len() >= self.limits.header_bytes {
-                        return Poll::Pending;
-                    }
-                    self.ahead.arm_idle();
-                }
-                ready!(self.ahead.poll_armed(cx));
+                ready!(self.ahead.poll_more(cx, IDLE_BUF_BYTES));
             }
+            Poll::Ready(())
         })
         .await;
     }
@@ -189,13 +177,6 @@ impl<I: Io> RequestReader<I> {
     /// The client has left, as far as the pending read has noticed.
     pub fn is_gone(&self) -> bool {
         self.ahead.end().is_some()
-    }
-
-    /// Arms the read of the next request, unless that has come already.
-    fn arm_between(&mut self) {
-        if self.ahead.held().is_empty() {
-            self.ahead.arm_idle();
-        }
     }
 
     /// Throws away what an unread body still brings, within bounds, so that our close does not reset the answer away.

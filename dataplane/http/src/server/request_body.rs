@@ -3,8 +3,6 @@
 //! The long part of `RequestReader::body`. Memory follows what the client has really sent, never what it announces; the
 //! result keeps at most a fifth more than the body. Never looks at payload.
 
-use std::io;
-
 use llmgw_runtime::io::Io;
 use llmgw_runtime::timer::{Elapsed, timeout};
 
@@ -27,35 +25,26 @@ impl<I: Io> RequestReader<I> {
         self.move_held(&mut body, len);
         while body.len() < len {
             let goal = len.min(body.len() + BODY_PROGRESS_BYTES);
-            match timeout(self.limits.client_body, self.read_up_to(body, goal, len)).await {
-                Ok(Some(more)) => body = more,
+            match timeout(self.limits.client_body, self.read_up_to(&mut body, goal, len)).await {
+                Ok(Some(())) => {}
                 Ok(None) => return Ok(None),
                 Err(Elapsed) => return Err(TOO_SLOW),
             }
         }
-        if let Some(surplus) = body.get(len..) {
-            self.ahead.put_back(surplus);
-        }
-        body.truncate(len);
         Ok(Some(body))
     }
 
     /// Reads until `goal` bytes are there; nothing when the client left.
-    async fn read_up_to(&mut self, mut body: Vec<u8>, goal: usize, len: usize) -> Option<Vec<u8>> {
+    async fn read_up_to(&mut self, body: &mut Vec<u8>, goal: usize, len: usize) -> Option<()> {
         while body.len() < goal {
             if body.len() == body.capacity() {
                 let target = len.min(body.len().saturating_mul(GROWTH));
                 body.reserve_exact(target - body.len());
             }
-            if self.ahead.is_armed() {
-                self.ahead.fill(0).await;
-                self.move_held(&mut body, len);
-                self.ahead.end().is_none().then_some(())?;
-                continue;
-            }
-            body = self.read_more(body).await?;
+            let room = body.capacity().min(len) - body.len();
+            self.read_more(body, room).await?;
         }
-        Some(body)
+        Some(())
     }
 
     /// Reads a chunked body; nothing when the client left.
@@ -63,9 +52,10 @@ impl<I: Io> RequestReader<I> {
         let mut decoder = BodyDecoder::new(Framing::Chunked);
         let mut body = Vec::new();
         loop {
-            match timeout(self.limits.client_body, self.read_part(body, &mut decoder)).await {
-                Ok(Ok(Some(more))) => body = more,
-                Ok(other) => return other,
+            match timeout(self.limits.client_body, self.read_part(&mut body, &mut decoder)).await {
+                Ok(Ok(Some(()))) => {}
+                Ok(Ok(None)) => return Ok(None),
+                Ok(Err(reject)) => return Err(reject),
                 Err(Elapsed) => return Err(TOO_SLOW),
             }
             if decoder.is_finished() {
@@ -78,25 +68,21 @@ impl<I: Io> RequestReader<I> {
     }
 
     /// Reads chunks until the body has grown by a step or ended.
-    async fn read_part(&mut self, mut body: Vec<u8>, decoder: &mut BodyDecoder) -> Result<Option<Vec<u8>>, Reject> {
+    async fn read_part(&mut self, body: &mut Vec<u8>, decoder: &mut BodyDecoder) -> Result<Option<()>, Reject> {
         let goal = body.len() + BODY_PROGRESS_BYTES;
         while body.len() < goal && !decoder.is_finished() {
             let start = body.len();
-            if !self.ahead.held().is_empty() {
-                self.move_held(&mut body, usize::MAX);
-            } else if self.ahead.is_armed() {
-                self.ahead.fill(0).await;
-                if self.ahead.end().is_some() {
-                    return Ok(None);
-                }
-                continue;
-            } else {
+            if self.ahead.held().is_empty() {
                 let room = (body.len() / 8).max(16 * 1024);
                 if body.capacity() - body.len() < 4 * 1024 {
                     body.reserve_exact(room);
                 }
-                let Some(more) = self.read_more(body).await else { return Ok(None) };
-                body = more;
+                let room = body.capacity() - body.len();
+                if self.read_more(body, room).await.is_none() {
+                    return Ok(None);
+                }
+            } else {
+                self.move_held(body, usize::MAX);
             }
             let raw = body.get_mut(start..).unwrap_or_default();
             let found = decoder.decode(raw).map_err(|why| Reject::bad(why.0))?;
@@ -108,13 +94,15 @@ impl<I: Io> RequestReader<I> {
                 return Err(TOO_LARGE);
             }
         }
-        Ok(Some(body))
+        Ok(Some(()))
     }
 
     /// One read straight into the body; nothing when the client left.
-    async fn read_more(&mut self, body: Vec<u8>) -> Option<Vec<u8>> {
-        let (result, body): (io::Result<usize>, _) = self.ahead.read_into(body).await;
-        matches!(result, Ok(1..)).then_some(body)
+    async fn read_more(&mut self, body: &mut Vec<u8>, room: usize) -> Option<()> {
+        if self.ahead.end().is_some() {
+            return None;
+        }
+        matches!(self.ahead.read_into(body, room).await, Ok(1..)).then_some(())
     }
 
     /// Moves held bytes into the body, until it is `len` long.

@@ -105,7 +105,7 @@ fn requests_in_a_row_are_answered_in_order() {
 }
 
 #[test]
-fn a_whole_answer_is_one_write_and_a_large_one_two() {
+fn a_whole_answer_is_one_write_whatever_its_size() {
     let io = Scripted::new([Step::Bytes(b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n".to_vec()), Step::Eof]);
     serve_scripted(&io);
     assert_eq!(io.write_count(), 1);
@@ -115,7 +115,7 @@ fn a_whole_answer_is_one_write_and_a_large_one_two() {
         let draft = conn.writer.draft(200);
         conn.writer.send(draft, vec![b'x'; 20_000]).await.unwrap();
     });
-    assert_eq!((io.write_count(), io.written().len()), (2, 20_000 + ok("").len() + 4));
+    assert_eq!((io.write_count(), io.written().len()), (1, 20_000 + ok("").len() + 4));
 }
 
 #[test]
@@ -300,7 +300,7 @@ fn requests_that_come_while_one_is_answered_are_kept() {
 fn a_client_that_floods_is_not_read_beyond_a_bound() {
     let io =
         Scripted::new([Step::Bytes(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n".to_vec()), Step::Bytes(vec![b'x'; 1 << 20])]);
-    let nap = llmgw_runtime::timer::sleep(Duration::from_millis(5));
+    let nap = async { llmgw_runtime::timer::sleep(Duration::from_millis(5)).await };
     let (conn, is_gone) = run(watch(io.clone(), nap));
     assert!(!is_gone);
     assert!(conn.reader.ahead.held().len() < 2 * limits().header_bytes);

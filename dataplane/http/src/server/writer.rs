@@ -3,16 +3,16 @@
 //! Called by the gateway. Decides framing and persistence for every response, from what the request allows: chunks, a
 //! length, or the connection's end. One write a response where it is small, one write a chunk. Never reads.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::rc::Rc;
 
 use bytes::Bytes;
-use llmgw_runtime::io::{Io, IoBuf};
+use llmgw_runtime::io::{Io, write_parts};
 use llmgw_runtime::timer::{Elapsed, timeout};
 
 use crate::chunk_buf::ChunkBuf;
 use crate::draft::{ResponseDraft, SaidFraming};
-use crate::limits::{COALESCE_BYTES_MAX, IDLE_BUF_BYTES};
+use crate::limits::IDLE_BUF_BYTES;
 use crate::server::{Phase, Turn};
 
 /// What is known about a streamed body's length.
@@ -64,7 +64,7 @@ impl<I: Io> ResponseWriter<I> {
         self.turn.phase.get() == Phase::Answering
     }
 
-    /// Sends a whole response. Cost: one write up to 16 KiB of body, two above.
+    /// Sends a whole response. Cost: one write.
     ///
     /// Errors: also when the client does not take it in within `client_idle`; the connection is closed then.
     pub async fn send(&mut self, draft: ResponseDraft, body: impl Into<Bytes>) -> io::Result<()> {
@@ -77,20 +77,9 @@ impl<I: Io> ResponseWriter<I> {
     async fn send_whole(&mut self, draft: ResponseDraft, body: Bytes) -> io::Result<()> {
         let withholds = self.turn.is_head_request.get() || draft.is_bodiless();
         let framing = if draft.is_bodiless() { SaidFraming::Nothing } else { SaidFraming::Length(body.len() as u64) };
-        let mut head = draft.end(framing, self.settle_close());
+        let head = draft.end(framing, self.settle_close());
         self.turn.phase.set(Phase::Answering);
-        let rest = if withholds || body.is_empty() {
-            None
-        } else if body.len() <= COALESCE_BYTES_MAX {
-            head.extend_from_slice(&body);
-            None
-        } else {
-            Some(body)
-        };
-        self.write_head(head).await?;
-        if let Some(body) = rest {
-            self.write(body).await.0?;
-        }
+        self.write_after(head, if withholds { &[] } else { &body }).await?;
         self.turn.phase.set(Phase::Between);
         Ok(())
     }
@@ -98,31 +87,45 @@ impl<I: Io> ResponseWriter<I> {
     /// Sends a streamed response's head.
     pub async fn start(&mut self, draft: ResponseDraft, length: BodyLength) -> io::Result<()> {
         let head = self.begin_stream(draft, length);
-        self.write_head(head).await
+        self.write_after(head, &[]).await
     }
 
-    /// Sends a streamed response's head and its first payload, in one write where that is small.
+    /// Sends a streamed response's head and its first payload, in one write.
     pub async fn start_with(
         &mut self,
         draft: ResponseDraft,
         length: BodyLength,
         first: ChunkBuf,
     ) -> (io::Result<()>, ChunkBuf) {
-        let mut head = self.begin_stream(draft, length);
-        if first.len() > COALESCE_BYTES_MAX {
-            return match self.write_head(head).await {
-                Ok(()) => self.chunk(first).await,
-                failed => (failed, first),
-            };
-        }
         let mut first = first;
-        match self.framed(&mut first, b"\r\n") {
-            Ok(Some(start)) => head.extend_from_slice(first.bytes().get(start..).unwrap_or_default()),
-            Ok(None) => {}
-            Err(error) => return (Err(error), first),
-        }
+        let head = self.begin_stream(draft, length);
+        let sent = match self.framed(&mut first, b"\r\n") {
+            Ok(start) => {
+                let frame = start.and_then(|start| first.bytes().get(start..)).unwrap_or_default();
+                self.write_after(head, frame).await
+            }
+            Err(error) => Err(error),
+        };
         first.clear();
-        (self.write_head(head).await, first)
+        (sent, first)
+    }
+
+    /// As [`Self::start_with`] for an answer that came whole: its end goes out in the same write.
+    ///
+    /// Errors: also when it is not as long as announced; the connection is closed then.
+    pub async fn send_all(&mut self, draft: ResponseDraft, length: BodyLength, whole: ChunkBuf) -> io::Result<()> {
+        let mut whole = whole;
+        let head = self.begin_stream(draft, length);
+        let tail: &[u8] = if self.mode == Mode::Chunked { b"\r\n0\r\n\r\n" } else { b"" };
+        let start = self.framed(&mut whole, tail)?;
+        let frame = start.and_then(|start| whole.bytes().get(start..)).unwrap_or_default();
+        if start.is_some() && self.mode == Mode::Chunked {
+            self.write_after(head, frame).await?;
+            self.turn.phase.set(Phase::Between);
+            return Ok(());
+        }
+        self.write_after(head, frame).await?;
+        self.finish().await
     }
 
     /// Sends one payload as it is: one chunk, one write, no copy. The buffer comes back empty.
@@ -149,7 +152,7 @@ impl<I: Io> ResponseWriter<I> {
     /// Errors: also when fewer bytes were sent than announced; the connection is closed then.
     pub async fn finish(&mut self) -> io::Result<()> {
         match self.mode {
-            Mode::Chunked => self.write(&b"0\r\n\r\n"[..]).await.0?,
+            Mode::Chunked => self.write(&mut [IoSlice::new(b"0\r\n\r\n")]).await?,
             Mode::Length(1..) => {
                 self.abort();
                 return Err(io::ErrorKind::UnexpectedEof.into());
@@ -167,8 +170,9 @@ impl<I: Io> ResponseWriter<I> {
     }
 
     pub(super) async fn send_continue(&mut self) -> io::Result<()> {
-        match timeout(self.turn.taking_in.get(), self.write(&b"HTTP/1.1 100 Continue\r\n\r\n"[..])).await {
-            Ok((sent, _)) => sent,
+        let interim = b"HTTP/1.1 100 Continue\r\n\r\n";
+        match timeout(self.turn.taking_in.get(), self.write(&mut [IoSlice::new(interim)])).await {
+            Ok(sent) => sent,
             Err(Elapsed) => Err(self.give_up()),
         }
     }
@@ -218,32 +222,30 @@ impl<I: Io> ResponseWriter<I> {
     }
 
     async fn write_framed(&mut self, mut buf: ChunkBuf, tail: &[u8]) -> (io::Result<()>, ChunkBuf) {
-        let start = match self.framed(&mut buf, tail) {
-            Ok(Some(start)) => start,
-            Ok(None) => {
-                buf.clear();
-                return (Ok(()), buf);
-            }
+        let sent = match self.framed(&mut buf, tail) {
+            Ok(Some(start)) => self.write(&mut [IoSlice::new(buf.bytes().get(start..).unwrap_or_default())]).await,
+            Ok(None) => Ok(()),
             Err(error) => return (Err(error), buf),
         };
-        let (bytes, room) = buf.into_parts();
-        let (result, slice) = self.write(bytes.slice(start..)).await;
-        (result, ChunkBuf::from_written(slice.into_inner(), room))
+        buf.clear();
+        (sent, buf)
     }
 
-    async fn write_head(&mut self, head: Vec<u8>) -> io::Result<()> {
-        let (result, mut head) = self.write(head).await;
+    /// Sends a head and what belongs behind it, in one write.
+    async fn write_after(&mut self, head: Vec<u8>, body: &[u8]) -> io::Result<()> {
+        let mut head = head;
+        let sent = self.write(&mut [IoSlice::new(&head), IoSlice::new(body)]).await;
         head.clear();
         head.shrink_to(IDLE_BUF_BYTES.max(1024));
         self.spare = head;
-        result
+        sent
     }
 
-    async fn write<B: IoBuf>(&mut self, buf: B) -> (io::Result<()>, B) {
-        let (result, buf) = self.io.write_all(buf).await;
-        if result.is_err() {
+    async fn write(&mut self, parts: &mut [IoSlice<'_>]) -> io::Result<()> {
+        let sent = write_parts(&self.io, parts).await;
+        if sent.is_err() {
             self.turn.closes.set(true);
         }
-        (result, buf)
+        sent
     }
 }

@@ -1,10 +1,10 @@
 //! A TLS server in memory at the other end: what it sends is cut as the test says.
 
 use std::collections::VecDeque;
-use std::future::poll_fn;
 use std::io::Read as _;
-use std::task::{Poll, Waker};
+use std::task::Waker;
 
+use llmgw_runtime::io::read as io_read;
 use llmgw_runtime::{Either, race};
 use proptest::prelude::*;
 use rcgen::{CertificateParams, IsCa, Issuer, KeyPair};
@@ -57,6 +57,7 @@ struct Server {
     pieces: Vec<usize>,
     turn: usize,
     is_paused: bool,
+    is_writer_paused: bool,
     got: Vec<u8>,
     has_ended: bool,
     is_closed: bool,
@@ -75,6 +76,7 @@ impl Wire {
             pieces: pieces.to_vec(),
             turn: 0,
             is_paused: false,
+            is_writer_paused: false,
             got: Vec::new(),
             has_ended: false,
             is_closed: false,
@@ -127,37 +129,41 @@ impl Server {
 }
 
 impl Io for Wire {
-    fn read(&self, mut buf: Vec<u8>) -> impl Future<Output = (io::Result<usize>, Vec<u8>)> + 'static {
-        let this = self.clone();
-        async move {
-            let result = poll_fn(|cx| {
-                let mut server = this.0.borrow_mut();
-                server.is_paused = !server.is_paused;
-                if server.is_paused && !server.out.is_empty() {
-                    cx.waker().wake_by_ref();
-                    return Poll::Pending;
-                }
-                if server.out.is_empty() {
-                    server.reader = Some(cx.waker().clone());
-                    return if server.has_ended || server.is_closed { Poll::Ready(Ok(0)) } else { Poll::Pending };
-                }
-                let piece = server.pieces.get(server.turn % server.pieces.len().max(1)).copied().unwrap_or(usize::MAX);
-                server.turn += 1;
-                let taken = piece.max(1).min(buf.capacity() - buf.len()).min(server.out.len());
-                buf.extend(server.out.drain(..taken));
-                Poll::Ready(Ok(taken))
-            })
-            .await;
-            (result, buf)
+    fn poll_read(&self, cx: &mut Context<'_>, buf: &mut Vec<u8>, room: usize) -> Poll<io::Result<usize>> {
+        let mut server = self.0.borrow_mut();
+        server.is_paused = !server.is_paused;
+        if server.is_paused && !server.out.is_empty() {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
         }
+        if server.out.is_empty() {
+            server.reader = Some(cx.waker().clone());
+            return if server.has_ended || server.is_closed { Poll::Ready(Ok(0)) } else { Poll::Pending };
+        }
+        let piece = server.pieces.get(server.turn % server.pieces.len().max(1)).copied().unwrap_or(usize::MAX);
+        server.turn += 1;
+        let taken = piece.max(1).min(room).min(server.out.len());
+        buf.extend(server.out.drain(..taken));
+        Poll::Ready(Ok(taken))
     }
 
-    fn write_all<B: IoBuf>(&self, buf: B) -> impl Future<Output = (io::Result<()>, B)> + 'static {
-        let this = self.clone();
-        async move {
-            this.at_server(|server| server.hear(bytes_of(&buf)));
-            (Ok(()), buf)
-        }
+    /// Takes as much as the pieces say, and has the writer wait in between.
+    fn poll_write(&self, cx: &mut Context<'_>, parts: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let all: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
+        let taken = {
+            let mut server = self.0.borrow_mut();
+            server.is_writer_paused = !server.is_writer_paused;
+            if server.is_writer_paused {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            server.turn += 1;
+            let piece = server.pieces.get(server.turn % server.pieces.len().max(1)).copied().unwrap_or(usize::MAX);
+            // Bounded below: a megabyte byte by byte shows nothing more.
+            piece.max(500).min(all.len())
+        };
+        self.at_server(|server| server.hear(&all[..taken]));
+        Poll::Ready(Ok(taken))
     }
 
     fn close_now(&self) {
@@ -175,8 +181,7 @@ async fn connected(certified: &Certified, pieces: &[usize]) -> (Tls<Wire>, Wire)
 async fn read(tls: &Tls<Wire>, len: usize, room: usize) -> (Vec<u8>, io::Result<usize>) {
     let mut all = Vec::new();
     while all.len() < len {
-        let (result, buf) = tls.read(Vec::with_capacity(room)).await;
-        all.extend(buf);
+        let result = io_read(tls, &mut all, room).await;
         if !matches!(result, Ok(1..)) {
             return (all, result);
         }
@@ -215,15 +220,15 @@ proptest! {
 fn what_is_written_arrives_whole_while_a_read_waits() {
     run(async {
         let (tls, wire) = connected(&certified(NAME, &TLS13, |_| {}), &[5]).await;
-        let mut waiting = std::pin::pin!(tls.read(Vec::with_capacity(4096)));
-        assert!(matches!(race(waiting.as_mut(), std::future::ready(())).await, Either::Right(())));
+        let mut buf = Vec::new();
+        assert!(matches!(race(io_read(&tls, &mut buf, 4096), std::future::ready(())).await, Either::Right(())));
         let said = text(1 << 20);
-        tls.write_all(said.clone()).await.0.expect("written");
+        write_all(&tls, &said).await.expect("written");
         assert!(wire.got() == said, "{} bytes arrived", wire.got().len());
         wire.say(b"answer");
-        let (result, buf) = waiting.await;
-        assert_eq!((result.expect("read"), buf.as_slice()), (6, &b"answer"[..]));
-        tls.write_all(Vec::new()).await.0.expect("nothing to write");
+        assert_eq!(io_read(&tls, &mut buf, 4096).await.expect("read"), 6);
+        assert_eq!(buf, b"answer");
+        write_all(&tls, b"").await.expect("nothing to write");
     });
 }
 
@@ -235,7 +240,7 @@ fn a_peer_that_changes_its_keys_is_followed() {
             wire.at_server(|server| server.tls.refresh_traffic_keys().expect("TLS 1.3"));
             wire.say(b"new keys");
             assert_eq!(read(&tls, 8, 100).await.0, b"new keys", "round {round}");
-            tls.write_all(b"heard ".to_vec()).await.0.expect("written");
+            write_all(&tls, b"heard ").await.expect("written");
         }
         assert_eq!(wire.got(), b"heard heard heard ");
     });
