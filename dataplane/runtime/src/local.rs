@@ -30,10 +30,12 @@ pub(crate) struct Local {
     clock: Clock,
 }
 
-/// Nanoseconds since the runtime began; read once a turn.
+/// Nanoseconds since the runtime began. Read once a turn, and once more by each task that sets itself a deadline.
 struct Clock {
     began: Instant,
     turn: Cell<u64>,
+    /// As the task being polled has read it, if it has.
+    task: Cell<Option<u64>>,
 }
 
 impl Clock {
@@ -55,7 +57,7 @@ pub(crate) fn block_on<F: Future>(future: F) -> io::Result<F::Output> {
     let local = Local {
         tasks: Tasks::new(),
         ring: RefCell::new(Ring::new(ring::ENTRIES, ring::BUFFERS)?),
-        clock: Clock { began: Instant::now(), turn: Cell::new(0) },
+        clock: Clock { began: Instant::now(), turn: Cell::new(0), task: Cell::new(None) },
     };
     // Operations may be outstanding when the runtime ends, and the kernel writes to its buffers until then. A core ends
     // with its process, so nothing is lost by keeping them.
@@ -106,13 +108,14 @@ impl Local {
             self.clock.turn.set(now);
             self.tasks.fire(now);
             if self.tasks.take_main() {
+                self.clock.task.set(None);
                 self.tasks.begin_poll();
                 if let Poll::Ready(value) = main.as_mut().poll(&mut Context::from_waker(&waker)) {
                     return value;
                 }
                 self.tasks.arm_main();
             }
-            self.tasks.run_ready();
+            self.tasks.run_ready(|| self.clock.task.set(None));
             let wait = if self.tasks.has_ready() {
                 Wait::None
             } else {
@@ -133,9 +136,14 @@ impl Local {
         self.tasks.spawn(Box::pin(task));
     }
 
-    /// When `time` will have passed, on this runtime's clock.
+    /// When `time` will have passed, on this runtime's clock; counted from when the task being polled first asked.
     pub(crate) fn deadline(&self, time: Duration) -> u64 {
-        self.clock.read().saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+        let now = self.clock.task.get().unwrap_or_else(|| {
+            let now = self.clock.read();
+            self.clock.task.set(Some(now));
+            now
+        });
+        now.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
     }
 
     /// Ready once `deadline` has passed; else the task that is being polled is polled again by then.

@@ -13,13 +13,13 @@ use std::time::Duration;
 use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 
-use super::buffers::{Buffers, GROUP};
+use super::buffers::{Buffers, Chain, GROUP};
 
 /// Entries of the submission queue; one that is full is handed over and used again.
 pub(super) const ENTRIES: u32 = 1024;
 /// Completions that fit the queue; the kernel keeps what overflows.
 const COMPLETIONS: u32 = 16 * 1024;
-/// Receive buffers of a core: 4 MiB.
+/// Most receive buffers of a core: 4 MiB.
 pub(super) const BUFFERS: u16 = 1024;
 /// Bytes kept for a descriptor that nobody reads before its receive is taken back. What was under way still comes.
 const INBOX_BYTES_MAX: usize = 32 * 1024;
@@ -66,20 +66,13 @@ enum End {
     Failed(i32),
 }
 
-/// A lent buffer whose bytes nobody has taken yet.
-struct Lent {
-    id: u16,
-    len: usize,
-    start: usize,
-}
-
 struct Slot {
     fd: RawFd,
     life: u32,
     /// The handle is gone; the place is free when nothing is outstanding.
     is_dropped: bool,
     receive: Receive,
-    lent: Option<Lent>,
+    lent: Chain,
     /// Bytes that came and were not taken within their turn.
     inbox: VecDeque<u8>,
     end: Option<End>,
@@ -98,7 +91,7 @@ impl Slot {
             life,
             is_dropped: true,
             receive: Receive::Off,
-            lent: None,
+            lent: Chain::default(),
             inbox: VecDeque::new(),
             end: None,
             polls_in: false,
@@ -167,7 +160,7 @@ impl Ring {
                 let _ = self.uring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&time));
             }
         }
-        let Self { uring, buffers, slots, free, lending, spare } = self;
+        let Self { uring, buffers, slots, free, lending, .. } = self;
         for done in uring.completion() {
             let (number, result, flags) = (done.user_data(), done.result(), done.flags());
             let lent = cqueue::buffer_select(flags);
@@ -180,11 +173,14 @@ impl Ring {
             match number >> 56 {
                 1 => {
                     if let Some(id) = lent {
-                        let len = usize::try_from(result).unwrap_or(0);
-                        if slot.is_dropped || len == 0 {
-                            buffers.give_back(id);
-                        } else {
-                            take_lent(slot, Lent { id, len, start: 0 }, place, buffers, lending, spare);
+                        match u16::try_from(result) {
+                            Ok(len @ 1..) if !slot.is_dropped => {
+                                if slot.lent.is_empty() {
+                                    lending.push(place);
+                                }
+                                buffers.append(&mut slot.lent, id, len);
+                            }
+                            _ => buffers.give_back(id),
                         }
                     }
                     if !cqueue::more(flags) {
@@ -193,8 +189,9 @@ impl Ring {
                     match result {
                         1.. => {}
                         0 => slot.end = Some(End::Eof),
-                        // Out of buffers for now, or taken back: armed again by whoever reads.
-                        _ if matches!(-result, libc::ENOBUFS | libc::ECANCELED | libc::EAGAIN | libc::EINTR) => {}
+                        // All lent out: armed again by whoever reads.
+                        _ if -result == libc::ENOBUFS => buffers.add(),
+                        _ if matches!(-result, libc::ECANCELED | libc::EAGAIN | libc::EINTR) => {}
                         _ => slot.end = Some(End::Failed(-result)),
                     }
                     slot.reader.take().into_iter().for_each(Waker::wake);
@@ -223,8 +220,11 @@ impl Ring {
         let mut cancelled = std::mem::take(lending);
         cancelled.retain(|&place| {
             let Some(slot) = slots.get_mut(place as usize) else { return false };
-            if let Some(lent) = slot.lent.take() {
-                keep(slot, &lent, buffers, spare);
+            if !slot.lent.is_empty() {
+                if slot.inbox.capacity() == 0 {
+                    slot.inbox = spare.pop().unwrap_or_default();
+                }
+                buffers.take(&mut slot.lent, usize::MAX, |bytes| slot.inbox.extend(bytes));
             }
             slot.receive == Receive::Armed && slot.inbox.len() >= INBOX_BYTES_MAX
         });
@@ -270,9 +270,7 @@ impl Ring {
     fn close(&mut self, place: u32) {
         let Self { buffers, slots, spare, .. } = self;
         let Some(slot) = slots.get_mut(place as usize) else { return };
-        if let Some(lent) = slot.lent.take() {
-            buffers.give_back(lent.id);
-        }
+        buffers.take(&mut slot.lent, usize::MAX, |_| {});
         retire(&mut slot.inbox, spare);
         (slot.is_dropped, slot.reader, slot.writer) = (true, None, None);
         if slot.is_idle() {
@@ -294,27 +292,22 @@ impl Ring {
     fn poll_read(&mut self, place: u32, cx: &Context<'_>, buf: &mut Vec<u8>, room: usize) -> Poll<io::Result<usize>> {
         let Self { buffers, slots, spare, .. } = self;
         let Some(slot) = slots.get_mut(place as usize) else { return Poll::Ready(Ok(0)) };
+        let mut taken = 0;
         if !slot.inbox.is_empty() {
-            let taken = room.min(slot.inbox.len());
+            taken = room.min(slot.inbox.len());
             let (front, back) = slot.inbox.as_slices();
             let in_front = taken.min(front.len());
-            buf.reserve(taken);
             buf.extend_from_slice(&front[..in_front]);
             buf.extend_from_slice(&back[..taken - in_front]);
             slot.inbox.drain(..taken);
             if slot.inbox.is_empty() {
                 retire(&mut slot.inbox, spare);
             }
-            return Poll::Ready(Ok(taken));
         }
-        if let Some(lent) = &mut slot.lent {
-            let taken = room.min(lent.len - lent.start);
-            buf.extend_from_slice(&buffers.bytes(lent.id, lent.len)[lent.start..lent.start + taken]);
-            lent.start += taken;
-            if lent.start == lent.len {
-                buffers.give_back(lent.id);
-                slot.lent = None;
-            }
+        if !slot.lent.is_empty() {
+            taken += buffers.take(&mut slot.lent, room - taken, |bytes| buf.extend_from_slice(bytes));
+        }
+        if taken > 0 {
             return Poll::Ready(Ok(taken));
         }
         match slot.end {
@@ -378,34 +371,6 @@ pub(crate) fn receive_now(fd: RawFd, buf: &mut Vec<u8>, room: usize) -> io::Resu
             return Err(error);
         }
     }
-}
-
-/// Takes a lent buffer for a slot: as it is where nothing came before it, else behind that.
-fn take_lent(
-    slot: &mut Slot,
-    lent: Lent,
-    place: u32,
-    buffers: &mut Buffers,
-    lending: &mut Vec<u32>,
-    spare: &mut Vec<VecDeque<u8>>,
-) {
-    lending.push(place);
-    if slot.inbox.is_empty() && slot.lent.is_none() {
-        slot.lent = Some(lent);
-        return;
-    }
-    if let Some(earlier) = slot.lent.take() {
-        keep(slot, &earlier, buffers, spare);
-    }
-    keep(slot, &lent, buffers, spare);
-}
-
-fn keep(slot: &mut Slot, lent: &Lent, buffers: &mut Buffers, spare: &mut Vec<VecDeque<u8>>) {
-    if slot.inbox.capacity() == 0 {
-        slot.inbox = spare.pop().unwrap_or_default();
-    }
-    slot.inbox.extend(&buffers.bytes(lent.id, lent.len)[lent.start..]);
-    buffers.give_back(lent.id);
 }
 
 fn retire(inbox: &mut VecDeque<u8>, spare: &mut Vec<VecDeque<u8>>) {

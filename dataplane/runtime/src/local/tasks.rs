@@ -90,11 +90,12 @@ impl Tasks {
     }
 
     /// Runs every task that was ready when this was called. Those that became so meanwhile wait for the next turn, so
-    /// that none can starve the ring.
-    pub(super) fn run_ready(&self) {
+    /// that none can starve the ring. Calls `before` each of them.
+    pub(super) fn run_ready(&self, before: impl Fn()) {
         let count = self.ready.borrow().len();
         for _ in 0..count {
             let Some(id) = self.ready.borrow_mut().pop_front() else { return };
+            before();
             self.run(id);
         }
     }
@@ -240,11 +241,4 @@ static TABLE: RawWakerVTable = RawWakerVTable::new(|data| raw(data.addr() as u64
 
 fn wake(data: *const ()) {
     super::with(|local| local.tasks.wake(TaskId(data.addr() as u64)));
-}
-
-#[cfg(test)]
-impl Tasks {
-    pub(super) fn timer_count(&self) -> usize {
-        self.timers.borrow().len()
-    }
 }
