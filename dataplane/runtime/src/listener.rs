@@ -73,12 +73,7 @@ impl Listener {
 fn accept_now(listener: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: a plain system call on an open descriptor; no address is asked for.
     let fd = unsafe {
-        libc::accept4(
-            listener,
-            std::ptr::null_mut(),
-            std::ptr::null_mut(),
-            libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC,
-        )
+        libc::accept4(listener, std::ptr::null_mut(), std::ptr::null_mut(), libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC)
     };
     if fd < 0 {
         return Err(io::Error::last_os_error());

@@ -13,10 +13,12 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::pin::pin;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-pub(crate) use ring::{RingFd, receive_now};
+use llmgw_kit::clock::Mono;
+
 use ring::{Ring, Wait};
+pub(crate) use ring::{RingFd, receive_now};
 use tasks::Tasks;
 
 thread_local! {
@@ -32,7 +34,7 @@ pub(crate) struct Local {
 
 /// Nanoseconds since the runtime began. Read once a turn, and once more by each task that sets itself a deadline.
 struct Clock {
-    began: Instant,
+    began: Mono,
     turn: Cell<u64>,
     /// As the task being polled has read it, if it has.
     task: Cell<Option<u64>>,
@@ -40,7 +42,7 @@ struct Clock {
 
 impl Clock {
     fn read(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        u64::try_from(Mono::now().since(self.began).as_nanos()).unwrap_or(u64::MAX)
     }
 }
 
@@ -57,7 +59,7 @@ pub(crate) fn block_on<F: Future>(future: F) -> io::Result<F::Output> {
     let local = Local {
         tasks: Tasks::new(),
         ring: RefCell::new(Ring::new(ring::ENTRIES, ring::BUFFERS)?),
-        clock: Clock { began: Instant::now(), turn: Cell::new(0), task: Cell::new(None) },
+        clock: Clock { began: Mono::now(), turn: Cell::new(0), task: Cell::new(None) },
     };
     // Operations may be outstanding when the runtime ends, and the kernel writes to its buffers until then. A core ends
     // with its process, so nothing is lost by keeping them.

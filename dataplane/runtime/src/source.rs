@@ -90,7 +90,11 @@ impl Source {
     }
 }
 
-fn poll_wait<F: Future<Output = ()> + 'static>(wait: &Wait, cx: &mut Context<'_>, start: impl FnOnce() -> F) -> Poll<()> {
+fn poll_wait<F: Future<Output = ()> + 'static>(
+    wait: &Wait,
+    cx: &mut Context<'_>,
+    start: impl FnOnce() -> F,
+) -> Poll<()> {
     let mut wait = wait.borrow_mut();
     let pending = wait.get_or_insert_with(|| Box::pin(start()));
     ready!(pending.as_mut().poll(cx));

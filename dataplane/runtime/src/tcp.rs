@@ -35,6 +35,7 @@ pub(crate) async fn finish(socket: socket2::Socket, addr: &SockAddr) -> io::Resu
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "peers on threads of their own may sleep")]
 mod tests {
     use std::io::IoSlice;
     use std::task::Poll;

@@ -74,8 +74,8 @@ impl<F: Future> Future for Timeout<F> {
 
 #[cfg(test)]
 mod tests {
+    use llmgw_kit::clock::Mono;
     use std::future::pending;
-    use std::time::Instant;
 
     use super::*;
     use crate::driver::{Driver, DriverChoice, block_on, choose};
@@ -85,15 +85,15 @@ mod tests {
         for driver in [Driver::Epoll, choose(DriverChoice::Auto).unwrap().0] {
             let (inner, outer) = block_on(driver, async {
                 let millis = Duration::from_millis;
-                let began = Instant::now();
+                let began = Mono::now();
                 let mut outer = std::pin::pin!(timeout(millis(30), async {
                     let inner = timeout(millis(10), timeout(Duration::MAX, pending::<()>())).await;
-                    assert!(began.elapsed() >= millis(10));
+                    assert!(Mono::now().since(began) >= millis(10));
                     assert_eq!(inner, Err(Elapsed));
                     pending::<()>().await;
                 }));
                 let outer = outer.as_mut().await;
-                (began.elapsed(), outer)
+                (Mono::now().since(began), outer)
             })
             .unwrap();
             assert!(inner >= Duration::from_millis(30));

@@ -159,7 +159,9 @@ mod tests {
         let mut chain = Chain::default();
         for (id, len) in (0..).zip(lens) {
             // SAFETY: within the block; nothing reads it meanwhile.
-            unsafe { buffers.bytes.add(usize::from(id) * BUFFER_BYTES).write_bytes(b'a' + id as u8, usize::from(*len)) };
+            unsafe {
+                buffers.bytes.add(usize::from(id) * BUFFER_BYTES).write_bytes(b'a' + id as u8, usize::from(*len))
+            };
             buffers.append(&mut chain, id, *len);
         }
         let took = rooms.iter().map(|&room| {
