@@ -1,8 +1,8 @@
 //! Cores, lanes between threads, sockets and timers: the only room that chooses a runtime.
 //!
 //! Everything above speaks of [`io::Io`], [`timer`], [`spawn`] and [`mailbox`], so that the driver underneath can be
-//! changed without touching a request. Today it is a runtime of our own on io_uring, or monoio's on epoll where io_uring
-//! is refused. Never knows what a request is.
+//! changed without touching a request. Today it is a runtime of our own on io_uring, or monoio's on epoll where
+//! io_uring is refused. Never knows what a request is.
 //!
 //! Two habits shape this room and those above: no waker crosses threads (threads meet in [`mailbox`] only), and a wait
 //! for a time is polled whenever its task is.

@@ -115,16 +115,16 @@ impl Buffers {
     /// The first `len` bytes of a buffer that a completion lent.
     fn bytes(&self, id: u16, len: usize) -> &[u8] {
         assert!(id < self.count && len <= BUFFER_BYTES, "the kernel lends what it was given");
-        // SAFETY: within the block, and initialised (zeroed, then written by the kernel). The kernel does not write to a
-        // lent buffer until `give_back`, which takes `&mut self`.
+        // SAFETY: within the block, and initialised (zeroed, then written by the kernel). The kernel does not write to
+        // a lent buffer until `give_back`, which takes `&mut self`.
         unsafe { std::slice::from_raw_parts(self.bytes.add(usize::from(id) * BUFFER_BYTES), len) }
     }
 
     /// Gives a lent buffer back. Cost: five stores.
     pub(super) fn give_back(&mut self, id: u16) {
         assert!(id < self.count, "the kernel lends what it was given");
-        // SAFETY: the place is within the ring of `count` entries, and ours until the tail says otherwise. The tail lies
-        // within the first entry, in a field that entries do not use, and is written by this thread alone.
+        // SAFETY: the place is within the ring of `count` entries, and ours until the tail says otherwise. The tail
+        // lies within the first entry, in a field that entries do not use, and is written by this thread alone.
         unsafe {
             let entry = &mut *self.ring.add(usize::from(self.tail & (self.count - 1)));
             entry.set_addr(self.bytes.add(usize::from(id) * BUFFER_BYTES) as u64);

@@ -1,8 +1,9 @@
 //! The ring of a core, and what it knows of each descriptor.
 //!
 //! Three operations are all there is: a receive that stays armed and brings bytes in lent buffers, a poll for one
-//! readiness, and the cancelling of either. No operation holds memory of a task, so a task may be dropped at any moment.
-//! Sending, accepting and connecting are plain calls that do not block, tried first and polled for when they would.
+//! readiness, and the cancelling of either. No operation holds memory of a task, so a task may be dropped at any
+//! moment. Sending, accepting and connecting are plain calls that do not block, tried first and polled for when they
+//! would.
 
 use std::collections::VecDeque;
 use std::io;

@@ -1,7 +1,7 @@
 //! When tasks are to be polled again: one entry a task that counts, and some that do not any more.
 //!
-//! An entry that a task has no use for is left where it is and ignored when its time comes; so nothing is removed on the
-//! way of a request. Called by `tasks`, which knows which entry counts.
+//! An entry that a task has no use for is left where it is and ignored when its time comes; so nothing is removed on
+//! the way of a request. Called by `tasks`, which knows which entry counts.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
