@@ -12,15 +12,23 @@ use llmgw_types::snapshot::ArchivedRouteTable;
 
 /// The longest header value. Common clients take 8 KiB and more of a whole head.
 const BYTES_MAX: usize = 6 << 10;
+/// Kept free for what follows the decisions: two names of 256 bytes and a few words.
+const END_BYTES: usize = 700;
+/// What a decision may take whatever comes after it.
+const DECISION_BYTES: usize = 1800;
 /// Kept free for what follows the candidates.
 const TAIL_BYTES: usize = 256;
 
 /// The explanation as JSON.
 pub fn text(explanation: &Explanation, table: &ArchivedRouteTable) -> String {
     let mut out = String::from("{\"decisions\":[");
-    let mut omitted = 0;
+    let mut omitted = explanation.lost;
+    let mut left = explanation.pools.len();
     for look in &explanation.pools {
-        let one = decision(look, table, BYTES_MAX.saturating_sub(out.len()));
+        // A large pool leaves room for the attempts after it.
+        let room = (BYTES_MAX - END_BYTES).saturating_sub(out.len());
+        let one = decision(look, table, room.min((room / left.max(1)).max(DECISION_BYTES)));
+        left -= 1;
         match one {
             Some(one) => {
                 out.push_str(if out.ends_with('[') { "" } else { "," });
@@ -29,14 +37,26 @@ pub fn text(explanation: &Explanation, table: &ArchivedRouteTable) -> String {
             None => omitted += 1,
         }
     }
-    // Room for it was kept free with each decision.
-    let _ = write!(out, "],\"omitted\":{omitted}}}");
+    let _ = write!(out, "],\"omitted\":{omitted}");
+    if let Some((model, endpoint)) = explanation.last_resort {
+        out.push_str(",\"last_resort\":{\"model\":");
+        string(&mut out, model_name(model, table));
+        out.push_str(",\"replica\":");
+        string(&mut out, table.endpoints.get(endpoint.idx()).map_or("", |endpoint| endpoint.name.as_str()));
+        out.push('}');
+    }
+    if explanation.is_over_budget {
+        out.push_str(",\"is_over_budget\":true");
+    }
+    out.push('}');
     out
 }
 
 /// One look at a pool; `None` when there is no room for any of it.
 fn decision(look: &PoolLook, table: &ArchivedRouteTable, room: usize) -> Option<String> {
-    let mut out = String::from("{\"pool\":");
+    let mut out = format!("{{\"attempt\":{},\"model\":", look.attempt);
+    string(&mut out, model_name(look.model, table));
+    out.push_str(",\"pool\":");
     string(&mut out, table.pools.get(look.pool as usize).map_or("", |pool| pool.label.as_str()));
     out.push_str(",\"picker\":");
     string(&mut out, look.picker);
@@ -86,6 +106,10 @@ fn candidate(out: &mut String, look: &CandidateLook, table: &ArchivedRouteTable)
         out.push(']');
     }
     out.push('}');
+}
+
+fn model_name(row: u32, table: &ArchivedRouteTable) -> &str {
+    table.models.get(row as usize).map_or("", |model| model.name.as_str())
 }
 
 fn name<'t>(look: &CandidateLook, table: &'t ArchivedRouteTable) -> &'t str {

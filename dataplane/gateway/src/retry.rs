@@ -98,8 +98,8 @@ impl<'a> Tries<'a> {
     ///
     /// Errors: nobody can take the request; the message says of each why.
     pub(crate) fn first(&mut self, explanation: Option<&mut Explanation>) -> Result<Granted, ApiError> {
-        let now = self.wanted.now;
-        if let Some(granted) = self.place(now, explanation) {
+        let (now, mut explanation) = (self.wanted.now, explanation);
+        if let Some(granted) = self.place(now, explanation.as_deref_mut()) {
             return Ok(granted);
         }
         let mut dispatcher = self.core.dispatcher.borrow_mut();
@@ -108,6 +108,9 @@ impl<'a> Tries<'a> {
             if let Ok(grant) = dispatcher.last_resort(self.tables.map(), &wanted) {
                 self.core.cells.last_resorts.increment();
                 self.is_last_resort = true;
+                if let Some(explanation) = explanation {
+                    explanation.last_resort = Some((model, grant.endpoint));
+                }
                 return Ok(Granted { grant, model, trial: None, connect: self.connect_left });
             }
         }
@@ -116,15 +119,24 @@ impl<'a> Tries<'a> {
     }
 
     /// The next place after an attempt at `slot` that came to nothing, if there is to be one.
-    pub(crate) fn next(&mut self, slot: BoardSlot, why: Why, now: Mono) -> Option<Granted> {
+    pub(crate) fn next(
+        &mut self,
+        slot: BoardSlot,
+        why: Why,
+        now: Mono,
+        mut explanation: Option<&mut Explanation>,
+    ) -> Option<Granted> {
         if self.is_last_resort || self.retries_made >= self.core.settings.retries {
             return None;
         }
         self.excluded.push(slot);
         self.retries_made += 1;
-        let granted = self.place(now, None)?;
+        let granted = self.place(now, explanation.as_deref_mut())?;
         if !self.core.evidence.budget.borrow_mut().take(now) {
             self.core.cells.retries_refused.increment();
+            if let Some(explanation) = explanation {
+                explanation.is_over_budget = true;
+            }
             return None;
         }
         if let Some(count) = self.core.cells.retries.get(why as usize) {
@@ -163,6 +175,9 @@ impl<'a> Tries<'a> {
 
     fn place(&mut self, now: Mono, mut explanation: Option<&mut Explanation>) -> Option<Granted> {
         let core = self.core;
+        if let Some(explanation) = explanation.as_deref_mut() {
+            explanation.attempt = u32::from(self.retries_made) + 1;
+        }
         for model in self.models() {
             loop {
                 let wanted = Wanted { model, excluded: &self.excluded, now, ..self.wanted };

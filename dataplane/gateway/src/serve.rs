@@ -107,30 +107,26 @@ async fn infer(
             is_streaming,
             adds_usage: wants_usage && !core.refuses_usage(slot),
         };
-        let (why, error) = match ask(core, table, &at, &request, &served, &mut answer, conn, deadline).await {
+        let (why, outcome) = match ask(core, table, &at, &request, &served, &mut answer, conn, deadline).await {
             Ended::Gone => return Ok(()),
             Ended::Answered(asked) => {
                 core.evidence.status(slot, &answer, cooldown);
-                match Why::of_status(answer.status()) {
-                    None => break (asked, served),
-                    Some(why) => match tries.next(slot, why, Mono::now()) {
-                        None => break (asked, served),
-                        Some(next) => {
-                            at = next;
-                            continue;
-                        }
-                    },
-                }
+                (Why::of_status(answer.status()), Ok(asked))
             }
             Ended::Failed(error) => {
                 core.evidence.broke(slot, error.reason, cooldown);
                 tries.note(&error, at.connect);
-                (Why::of_error(error.reason), error)
+                (Why::of_error(error.reason), Err(error))
             }
         };
-        match why.and_then(|why| tries.next(slot, why, Mono::now())) {
-            Some(next) => at = next,
-            None => return Err(tries.failed(error)),
+        let next = why.and_then(|why| tries.next(slot, why, Mono::now(), routing.explanation()));
+        if why.is_some() {
+            routing.tell(tables, finish);
+        }
+        match (next, outcome) {
+            (Some(next), _) => at = next,
+            (None, Ok(asked)) => break (asked, served),
+            (None, Err(error)) => return Err(tries.failed(error)),
         }
     };
     // Nobody will be asked again: a long answer must not keep a long prompt in memory.

@@ -164,10 +164,7 @@ impl Decider {
                 }
                 _ => None,
             };
-            let mut look = explanation.as_deref_mut().and_then(Explanation::next);
-            if let Some(look) = look.as_deref_mut() {
-                look.pool = row;
-            }
+            let look = explanation.as_deref_mut().and_then(|explanation| explanation.next(wanted.model, row));
             let within = InPool { table: map.table, pool, profile, session };
             if let Some(chosen) = self.scheduler.pick(within, &ctx, look) {
                 return Ok(Choice {

@@ -127,17 +127,27 @@ fn the_pick_can_be_made_again_from_what_the_header_says() {
         let session = (at % 10 == 9).then_some(u64::from(at) << 40);
         let profile = Some(at % PICKERS.len() as u32);
         let wanted = Wanted { profile, session, tokens: chance.below(4000), now, ..Wanted::default() };
-        let mut explanation = Explanation::default();
-        let grant = dispatcher.dispatch(map, &wanted, Some(&mut explanation)).expect("a place");
+        let mut explanation = Explanation { attempt: 1, ..Explanation::default() };
+        let first = dispatcher.dispatch(map, &wanted, Some(&mut explanation)).expect("a place");
+        // The first place does not do: the request is tried again, never there.
+        let excluded = [first.slot];
+        explanation.attempt = 2;
+        let again = Wanted { excluded: &excluded, ..wanted };
+        let grant = dispatcher.dispatch(map, &again, Some(&mut explanation)).expect("a place");
         let text = text(&explanation, snapshot.table());
         assert!(text.len() <= BYTES_MAX && text.bytes().all(|byte| (b' '..=b'~').contains(&byte)), "{text}");
         let said: Value = serde_json::from_str(&text).expect("JSON");
-        let decision = &said["decisions"][0];
-        let replica = format!("engine-{}", grant.slot.0);
-        assert_eq!(decision["chosen"], replica.as_str());
-        assert_eq!(pick_again(decision), replica, "{text}");
-        assert_eq!(decision["candidates"][4]["dropped_by"], "ready");
-        assert_eq!(decision["candidates"][6]["dropped_by"], "draining");
+        for (attempt, slot) in [(1, first.slot), (2, grant.slot)] {
+            let decision = &said["decisions"][attempt - 1];
+            let replica = format!("engine-{}", slot.0);
+            assert_eq!((&decision["attempt"], &decision["model"]), (&attempt.into(), &"m".into()));
+            assert_eq!(decision["chosen"], replica.as_str());
+            assert_eq!(pick_again(decision), replica, "{text}");
+            assert_eq!(decision["candidates"][4]["dropped_by"], "ready");
+            assert_eq!(decision["candidates"][6]["dropped_by"], "draining");
+        }
+        assert_eq!(said["decisions"][1]["candidates"][first.slot.idx()]["dropped_by"], "excluded");
+        assert_eq!(said["omitted"], 0);
         running.push(grant);
         if running.len() > 30 {
             running.swap_remove(chance.below(31) as usize);
@@ -163,6 +173,8 @@ fn a_large_pool_is_shown_as_far_as_there_is_room() {
     let said: Value = serde_json::from_str(&text).expect("JSON");
     let first = &said["decisions"][0];
     let shown = first["candidates"].as_array().expect("candidates").len() as u64;
-    assert!(shown > 5 && shown + first["omitted"].as_u64().expect("a number") == 600);
-    assert!(said["omitted"].as_u64().expect("a number") > 0);
+    assert!(shown > 3 && shown + first["omitted"].as_u64().expect("a number") == 600);
+    let told = said["decisions"].as_array().expect("decisions").len() as u64;
+    assert!(told >= 3, "a large pool leaves room for what was decided after it");
+    assert_eq!(told + said["omitted"].as_u64().expect("a number"), 40);
 }

@@ -5,11 +5,19 @@ use llmgw_types::{BoardSlot, EndpointIdx};
 
 /// The pools that were looked at for one request, in order; those of a later attempt after those of an earlier one.
 ///
-/// Bound: [`POOLS_MAX`] pools; what comes after is not kept.
+/// Bound: [`POOLS_MAX`] pools; what comes after is counted and not kept.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct Explanation {
     /// One for each look at a pool.
     pub pools: Vec<PoolLook>,
+    /// Looks that found no room.
+    pub lost: u32,
+    /// The attempt that is looked for, from 1 on; whoever asks for decisions counts it up.
+    pub attempt: u32,
+    /// Who was asked because nobody was in order: the model's row and the endpoint.
+    pub last_resort: Option<(u32, EndpointIdx)>,
+    /// The last attempt that was decided on was not made: the retry budget was spent.
+    pub is_over_budget: bool,
 }
 
 /// Looks at pools that one explanation keeps.
@@ -18,6 +26,10 @@ pub const POOLS_MAX: usize = 16;
 /// One look at one pool.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct PoolLook {
+    /// The attempt it was for.
+    pub attempt: u32,
+    /// Row of the model: the one that was asked for or one that stands in for it.
+    pub model: u32,
     /// Row of the route table.
     pub pool: u32,
     /// Every member, in the pool's order.
@@ -54,12 +66,13 @@ pub struct CandidateLook {
 }
 
 impl Explanation {
-    /// A look to be filled, while there is room.
-    pub(crate) fn next(&mut self) -> Option<&mut PoolLook> {
+    /// A look at a pool of a model, to be filled, while there is room.
+    pub(crate) fn next(&mut self, model: u32, pool: u32) -> Option<&mut PoolLook> {
         if self.pools.len() >= POOLS_MAX {
+            self.lost += 1;
             return None;
         }
-        self.pools.push(PoolLook::default());
+        self.pools.push(PoolLook { attempt: self.attempt, model, pool, ..PoolLook::default() });
         self.pools.last_mut()
     }
 }

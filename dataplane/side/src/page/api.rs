@@ -13,6 +13,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper::{Method, Request, Response, StatusCode};
 use llmgw_config::EndpointConfig;
 use llmgw_config::diff::{Changes, Rows, Setting};
+use llmgw_kit::clock::Mono;
 use llmgw_router::endpoint::BreakerState;
 use llmgw_types::BoardSlot;
 use serde_json::{Value, json};
@@ -95,6 +96,10 @@ fn drain(sources: &Sources, written: &str, is_draining: bool) -> Response<Full<B
     };
     let cells = sources.board.endpoint(slot);
     if cells.is_draining() != is_draining {
+        if !is_draining {
+            // It comes back with a small share that grows, as one that has just become ready.
+            cells.set_ready_since(Mono::now());
+        }
         cells.set_draining(is_draining);
         let replica = endpoint.name.as_str();
         if is_draining {
