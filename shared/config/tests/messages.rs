@@ -127,6 +127,16 @@ fn endpoints_are_named_by_their_root_and_once() {
         without spaces",
     );
     check_endpoint(
+        "url: http://h:1\nmodel: m\nserved_as: \"a\\r\\nx: y\"",
+        "server.yaml:4:16: endpoints[0].served_as: \"a\\r\\nx: y\" is not a name; use 1 to 256 bytes without control \
+        characters, as the engine's /v1/models lists it",
+    );
+    check_endpoint(
+        "url: http://h:1\nmodels: [{ name: m, served_as: \"a\\0\" }]",
+        "server.yaml:3:36: endpoints[0].models[0].served_as: \"a\\0\" is not a name; use 1 to 256 bytes without control \
+        characters, as the engine's /v1/models lists it",
+    );
+    check_endpoint(
         "url: http://h:1\nmodel: m\nhealth_path: health",
         "server.yaml:4:18: endpoints[0].health_path: \"health\" is not a path; write for example /health",
     );

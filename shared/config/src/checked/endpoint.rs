@@ -186,6 +186,7 @@ fn check_models(path: &str, endpoint: &Field<Endpoint>, reader: &mut Reader) -> 
         (Some(name), true) => {
             let name = Field { value: name.clone(), place: endpoint.model.place.clone() };
             check_model_name(&name, &format!("{path}.model"), reader);
+            check_served_as(&endpoint.served_as, &format!("{path}.served_as"), reader);
             vec![served(&name, &endpoint.served_as)]
         }
         (None, false) => {
@@ -198,6 +199,7 @@ fn check_models(path: &str, endpoint: &Field<Endpoint>, reader: &mut Reader) -> 
             let mut names: HashSet<&str> = HashSet::new();
             for (at, model) in several.iter().enumerate() {
                 check_model_name(&model.name, &format!("{path}.models[{at}].name"), reader);
+                check_served_as(&model.served_as, &format!("{path}.models[{at}].served_as"), reader);
                 if !names.insert(&model.name) {
                     let message =
                         format!("{path}.models[{at}].name: {:?} is there already; keep one", model.name.value);
@@ -207,6 +209,16 @@ fn check_models(path: &str, endpoint: &Field<Endpoint>, reader: &mut Reader) -> 
             }
             models
         }
+    }
+}
+
+/// Whether an engine's own name for a model can be sent to it as it is: spaces are that engine's affair, bytes that end
+/// a line or a field are not.
+fn check_served_as(field: &Field<Option<String>>, what: &str, reader: &mut Reader) {
+    let Some(name) = field.value.as_deref() else { return };
+    if name.is_empty() || name.len() > 256 || name.chars().any(char::is_control) {
+        let right = "use 1 to 256 bytes without control characters, as the engine's /v1/models lists it";
+        reader.problem(&field.place, format!("{what}: {name:?} is not a name; {right}"));
     }
 }
 
