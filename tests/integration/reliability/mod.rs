@@ -2,6 +2,7 @@
 
 mod breaker;
 mod counters;
+mod endpoints;
 mod failures;
 mod fallbacks;
 mod leaving;

@@ -2,12 +2,12 @@
 
 use std::collections::HashSet;
 
-use llmgw_test_kit::chat;
 use llmgw_test_kit::raw::{self, Reply};
 use llmgw_test_kit::request::Request;
-use serde_json::Value;
+use llmgw_test_kit::{Engine, Gateway, chat, wait_for};
+use serde_json::{Value, json};
 
-use crate::pair::CHAT;
+use crate::pair::{CHAT, WITHIN};
 use crate::reliability::rig::Fleet;
 
 fn ask(fleet: &Fleet, headers: &[(&str, &str)], fields: &[(&str, &str)]) -> Reply {
@@ -84,4 +84,57 @@ fn an_error_says_why_nobody_was_chosen_when_asked() {
     assert!(decision["chosen"].is_null());
     assert_eq!(decision["candidates"][0]["dropped_by"], "ready");
     assert!(reply.status >= 500);
+}
+
+#[test]
+fn every_attempt_is_explained_and_the_model_that_stood_in() {
+    let named = |name: &str| {
+        let name = name.to_owned();
+        Engine::local_with(move |config| config.models = vec![name])
+    };
+    let engines = vec![named("large"), named("large"), named("small")];
+    let endpoint = |at: usize, model: &str| {
+        format!("{{ name: engine-{at}, url: \"{}\", model: {model}, engine: sim }}", engines[at].url())
+    };
+    let gateway = Gateway::builder()
+        .endpoint(&endpoint(0, "large"))
+        .endpoint(&endpoint(1, "large"))
+        .endpoint(&endpoint(2, "small"))
+        .top("models: [{ name: large, fallbacks: [small] }]")
+        .router("cooldown_seconds: 0\ntimeouts: { settle: 0s }")
+        .start(crate::pair::llmgw());
+    let fleet = Fleet { gateway, engines };
+    wait_for("every engine", WITHIN, || fleet.count("llmgw_endpoint_ready", &[]) == 3);
+    fleet.engines[0].set_faults(json!({ "status": 503 }));
+    fleet.engines[1].set_faults(json!({ "body": "short", "close_after_bytes": 1 }));
+    let body = chat("hello").model("large").json();
+    let request = Request::new("POST", CHAT).header("x-llmgw-explain", "1").header("Connection", "close").json(&body);
+    let reply = raw::call(fleet.gateway.addr(), &request.bytes());
+    assert_eq!((reply.status, reply.header("x-llmgw-served-model")), (200, Some("small")), "{}", reply.text());
+    let said: Value = serde_json::from_str(reply.header("x-llmgw-explain").expect("the header")).expect("JSON");
+    let decisions = said["decisions"].as_array().expect("decisions");
+    let chosen: Vec<_> = decisions.iter().filter(|one| !one["chosen"].is_null()).collect();
+    let of = |key: &str| chosen.iter().map(|one| one[key].clone()).collect::<Vec<_>>();
+    assert_eq!(of("attempt"), [json!(1), json!(2), json!(3)]);
+    assert_eq!(of("model"), [json!("large"), json!("large"), json!("small")]);
+    let mut replicas = of("chosen");
+    assert_eq!(replicas.pop(), Some(json!("engine-2")));
+    replicas.sort_by_key(Value::to_string);
+    assert_eq!(replicas, [json!("engine-0"), json!("engine-1")]);
+    // Before another model stood in, its own pool was looked at once more, and nobody was left there.
+    let last = decisions.iter().find(|one| one["attempt"] == 3 && one["model"] == "large").expect("a look");
+    let dropped = last["candidates"].as_array().expect("candidates").iter().map(|one| &one["dropped_by"]);
+    assert!(dropped.into_iter().all(|filter| filter == "excluded"), "{last}");
+}
+
+#[test]
+fn a_last_resort_is_told_as_one() {
+    let fleet = Fleet::local(1, "cooldown_seconds: 60");
+    fleet.engines[0].set_faults(json!({ "status": 503 }));
+    assert_eq!(ask(&fleet, &[], &[]).status, 503);
+    wait_for("the engine out", WITHIN, || fleet.count("llmgw_endpoint_cooling", &[]) == 1);
+    fleet.engines[0].set_faults(json!({}));
+    let reply = ask(&fleet, &[("x-llmgw-explain", "1")], &[]);
+    let said: Value = serde_json::from_str(reply.header("x-llmgw-explain").expect("the header")).expect("JSON");
+    assert_eq!(said["last_resort"], json!({ "model": "test-model", "replica": "engine-0" }), "{said}");
 }
