@@ -19,6 +19,8 @@ use hyper::server::conn::http1::Builder;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use llmgw_kit::clock::Mono;
+use llmgw_router::readiness::Standing;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -105,14 +107,18 @@ fn answer(method: &Method, path: &str, sources: &Sources) -> Response<Full<Bytes
     match path {
         "/metrics" => respond(StatusCode::OK, llmgw_obs::expose::CONTENT_TYPE, text::metrics(sources)),
         "/readyz" => {
-            let readiness = &sources.readiness;
-            let status = if readiness.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-            let (ready, known) = readiness.endpoints();
+            let slots = sources.view.borrow().replicas.iter().map(|(_, slot)| *slot).collect::<Vec<_>>();
+            let standing = Standing::of(&sources.board, slots.into_iter(), Mono::now());
+            let (is_ready, word) = sources.readiness.judge(&standing);
+            let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
             let body = serde_json::json!({
-                "is_ready": readiness.is_ready(),
-                "endpoints_ready": ready,
-                "endpoints_known": known,
-                "is_settling": readiness.is_settling(),
+                "is_ready": is_ready,
+                "status": word,
+                "endpoints_ready": standing.ready,
+                "endpoints_draining": standing.draining,
+                "endpoints_out": standing.out,
+                "endpoints_known": standing.known,
+                "is_settling": sources.readiness.is_settling(),
             });
             respond(status, JSON, body.to_string())
         }

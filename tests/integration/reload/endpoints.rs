@@ -1,6 +1,6 @@
 //! Endpoints that come, go and come back while requests run.
 
-use llmgw_test_kit::raw::End;
+use llmgw_test_kit::raw::{self, End};
 use llmgw_test_kit::{Engine, chat, full_or, wait_for};
 use serde_json::json;
 
@@ -118,4 +118,39 @@ fn an_endpoint_that_is_removed_and_added_again_is_there_each_time() {
     rig.wait_until_ready("b");
     wait_for("a request at b", WITHIN, || rig.replicas(4).contains(&"b".to_owned()));
     rig.gateway.finish(&[]);
+}
+
+#[test]
+fn readiness_says_what_endpoints_that_are_drained_or_failed_leave() {
+    let (a, b) = (Engine::local(), Engine::local());
+    let rig = Rig::start(&[("a", &a), ("b", &b)]);
+    rig.wait_until_ready("a");
+    rig.wait_until_ready("b");
+    // Both addresses say the same.
+    let standing = || {
+        let pages = [rig.gateway.admin("/readyz"), raw::get(rig.gateway.addr(), "/readyz")].map(|reply| {
+            let body = reply.json();
+            let counts = ["ready", "draining", "out"].map(|name| body[format!("endpoints_{name}")].as_u64().unwrap());
+            (reply.status, body["status"].as_str().unwrap().to_owned(), counts)
+        });
+        assert_eq!(pages[0], pages[1]);
+        let [page, _] = pages;
+        page
+    };
+    let drain = |name: &str, act: &str| assert_eq!(rig.post(&format!("/api/v1/endpoints/{name}/{act}")).status, 200);
+    assert_eq!(standing(), (200, "ready".to_owned(), [2, 0, 0]));
+    drain("a", "drain");
+    assert_eq!(standing(), (200, "ready".to_owned(), [1, 1, 0]));
+    b.set_faults(json!({ "status": 503 }));
+    assert_eq!(rig.ask().status, 503);
+    wait_for("its cooldown", WITHIN, || standing().2 == [1, 1, 1]);
+    // It is asked all the same, so traffic is wanted.
+    assert_eq!(standing(), (200, "every ready endpoint failed a moment ago".to_owned(), [1, 1, 1]));
+    b.set_faults(json!({}));
+    assert_eq!(rig.ask().status, 200);
+    drain("b", "drain");
+    assert_eq!(standing(), (503, "every endpoint is drained".to_owned(), [0, 2, 0]));
+    drain("a", "undrain");
+    assert_eq!(standing(), (200, "ready".to_owned(), [1, 1, 0]));
+    rig.gateway.finish(&["\"request_id\""]);
 }
