@@ -22,6 +22,8 @@ use llmgw_types::{BoardSlot, CoreId, RequestId};
 
 use crate::cut::Cut;
 use crate::evidence::Evidence;
+use crate::lanes::Lanes;
+use crate::sessions::Sessions;
 use crate::setup::CoreSetup;
 use crate::snapshot::Tables;
 
@@ -52,8 +54,12 @@ pub(crate) struct Shared {
     pub(crate) pool: Pool<EngineIo>,
     pub(crate) connector: EngineConnector,
     pub(crate) dispatcher: RefCell<Dispatcher>,
+    /// To the other cores.
+    pub(crate) lanes: Rc<Lanes>,
     /// How engines answer.
     pub(crate) evidence: Evidence,
+    /// Who has which session that is away, and which stored response.
+    pub(crate) sessions: Sessions,
     tables: RefCell<Option<Rc<Tables>>>,
     /// Whom to trust, by the slots of endpoints that are reached within TLS.
     tls: RefCell<Vec<Option<Arc<TlsConfig>>>>,
@@ -75,6 +81,7 @@ pub(crate) struct Shared {
 impl Core {
     pub(crate) fn new(setup: &CoreSetup) -> Rc<Self> {
         let scheduler = Scheduler::new(Chance::from_system());
+        let lanes = Rc::new(Lanes::new(setup.id, setup.core_count));
         let shared = Shared {
             id: setup.id,
             board: setup.board.clone(),
@@ -83,7 +90,9 @@ impl Core {
             pool: Pool::default(),
             connector: EngineConnector,
             dispatcher: RefCell::new(Dispatcher::new(setup.board.clone(), setup.id, scheduler)),
-            evidence: Evidence::new(setup.id, setup.core_count, setup.board.clone(), setup.cells.clone()),
+            evidence: Evidence::new(lanes.clone(), setup.board.clone(), setup.cells.clone()),
+            sessions: Sessions::new(lanes.clone(), setup.board.clone(), setup.cells.clone()),
+            lanes,
             tables: RefCell::new(None),
             tls: RefCell::new(Vec::new()),
             newest: RefCell::new(setup.settings.clone()),

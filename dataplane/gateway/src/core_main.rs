@@ -14,6 +14,7 @@ use llmgw_runtime::{Either, race, spawn, timer};
 
 use crate::connection;
 use crate::core::Core;
+use crate::sessions::Heard;
 use crate::setup::CoreSetup;
 use crate::snapshot::Tables;
 
@@ -30,7 +31,7 @@ const CUT_TIME: Duration = Duration::from_millis(1500);
 pub async fn run(setup: CoreSetup) -> io::Result<()> {
     let core = Core::new(&setup);
     let CoreSetup { listeners, inbox, post, feed, .. } = setup;
-    core.evidence.open(post);
+    core.lanes.open(post);
     if let Some(first) = feed.take() {
         core.swap(Tables::of(first));
     }
@@ -66,26 +67,37 @@ enum Told {
 
 /// Follows messages until one tells it to end.
 async fn listen(core: &Rc<Core>, mailbox: &mut Mailbox<CoreMessage>, feed: &Arc<Latest<Feed>>) -> Told {
-    let mut messages = Vec::new();
+    let (mut messages, mut heard) = (Vec::new(), Heard::default());
     loop {
-        mailbox.receive(&mut messages).await;
+        if heard.is_empty() {
+            mailbox.receive(&mut messages).await;
+        } else {
+            mailbox.look(&mut messages);
+        }
         // All of them are heard, and of two that end it the last.
-        if let Some(told) = messages.drain(..).filter_map(|message| hear(core, feed, message)).max() {
+        let told = messages.drain(..).filter_map(|message| hear(core, feed, &mut heard, message)).max();
+        if let Some(told) = told {
             return told;
         }
+        heard.ripe().for_each(|(subject, ticket)| core.sessions.answer(subject, ticket));
     }
 }
 
-fn hear(core: &Core, feed: &Arc<Latest<Feed>>, message: CoreMessage) -> Option<Told> {
+fn hear(core: &Core, feed: &Arc<Latest<Feed>>, heard: &mut Heard, message: CoreMessage) -> Option<Told> {
     match message {
         CoreMessage::FeedReady => {
             if let Some(newest) = feed.take() {
                 core.swap(Tables::of(newest));
             }
         }
-        CoreMessage::Failure(_) | CoreMessage::Success(_) | CoreMessage::Eject(_) => {
-            core.evidence.hear(message, core.cooldown());
-        }
+        CoreMessage::Failure(_)
+        | CoreMessage::Success(_)
+        | CoreMessage::Eject(_)
+        | CoreMessage::MetricsLost(_)
+        | CoreMessage::MetricsBack(_) => core.evidence.hear(message, core.cooldown()),
+        CoreMessage::Locate(subject, ticket) => heard.push(subject, ticket),
+        CoreMessage::Located(ticket, holder) => core.sessions.answered(ticket, holder),
+        CoreMessage::Placed(subject, holder) => core.sessions.place(subject, holder),
         CoreMessage::Settle => core.is_closing.set(true),
         CoreMessage::Drain => {
             core.is_closing.set(true);

@@ -18,6 +18,8 @@ pub enum Reason {
     ModelNotFound,
     /// No engine is known to hold the response.
     ResponseNotFound,
+    /// The engine that holds the response takes no requests at this time.
+    ResponseUnavailable,
     NoEndpoint,
     /// This gateway ends before the answer could.
     ShuttingDown,
@@ -47,6 +49,7 @@ impl Reason {
             Self::MethodNotAllowed => (405, INVALID, "method_not_allowed"),
             Self::ModelNotFound => (404, INVALID, "model_not_found"),
             Self::ResponseNotFound => (404, INVALID, "response_not_found"),
+            Self::ResponseUnavailable => (503, SERVER, "response_unavailable"),
             Self::NoEndpoint => (503, SERVER, "no_endpoint"),
             Self::ShuttingDown => (503, SERVER, "shutting_down"),
             Self::EngineUnreachable => (502, SERVER, "engine_unreachable"),
@@ -78,7 +81,7 @@ impl Reason {
     /// Seconds after which trying again makes sense, for refusals that pass.
     pub const fn retry_after(self) -> Option<u32> {
         match self {
-            Self::NoEndpoint | Self::ShuttingDown => Some(1),
+            Self::NoEndpoint | Self::ResponseUnavailable | Self::ShuttingDown => Some(1),
             _ => None,
         }
     }
@@ -110,6 +113,11 @@ pub struct ApiError {
 impl ApiError {
     pub fn new(reason: Reason, message: impl Into<Cow<'static, str>>) -> Self {
         Self { reason, message: message.into(), param: None }
+    }
+
+    /// The same, with the field of the request that is at fault.
+    pub(crate) fn about(self, param: &'static str) -> Self {
+        Self { param: Some(param), ..self }
     }
 
     pub(crate) fn shutting_down() -> Self {
@@ -160,6 +168,7 @@ mod tests {
             Reason::MethodNotAllowed,
             Reason::ModelNotFound,
             Reason::ResponseNotFound,
+            Reason::ResponseUnavailable,
             Reason::NoEndpoint,
             Reason::ShuttingDown,
             Reason::EngineUnreachable,

@@ -1,10 +1,12 @@
 //! What a core makes of how engines answer: counted on the load board, told to the core that owns the endpoint, and
 //! acted on for the endpoints it owns itself.
 //!
-//! Called by the request path after every attempt and by the core for what others tell it. Never decides where a
+//! Called by the request path after every attempt and by the core for what others tell it, the side runtime's word on
+//! an engine's metrics included. Never decides where a
 //! request goes: filters read the cells that the owners write.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,51 +20,40 @@ use llmgw_router::breaker::{Breakers, Change, Failure, FailureKind};
 use llmgw_router::endpoint::BreakerState;
 use llmgw_router::message::CoreMessage;
 use llmgw_router::metrics::CoreCells;
-use llmgw_runtime::mailbox::Post;
-use llmgw_runtime::owner::owner_of;
+use llmgw_types::BoardSlot;
 use llmgw_types::snapshot::ArchivedRouteTable;
-use llmgw_types::{BoardSlot, CoreId};
 
 use crate::error::Reason;
+use crate::lanes::Lanes;
 
 /// How long one request may keep the trial of a half-open endpoint to itself; then the next one may try as well.
 const TRIAL_TIME: Duration = Duration::from_secs(10);
 
 /// See the module. Owner: one core.
 pub(crate) struct Evidence {
-    core: CoreId,
-    core_count: u32,
+    lanes: Rc<Lanes>,
     board: Arc<Board>,
     cells: Arc<CoreCells>,
     breakers: RefCell<Breakers>,
     lookout: RefCell<Lookout>,
     pub(crate) budget: RefCell<RetryBudget>,
-    post: OnceCell<RefCell<Post<CoreMessage>>>,
 }
 
 impl Evidence {
-    pub(crate) fn new(core: CoreId, core_count: u32, board: Arc<Board>, cells: Arc<CoreCells>) -> Self {
+    pub(crate) fn new(lanes: Rc<Lanes>, board: Arc<Board>, cells: Arc<CoreCells>) -> Self {
         Self {
-            core,
-            core_count: core_count.max(1),
+            lanes,
             breakers: RefCell::new(Breakers::new(board.clone(), Chance::from_system())),
             lookout: RefCell::default(),
             budget: RefCell::default(),
             board,
             cells,
-            post: OnceCell::new(),
         }
-    }
-
-    /// Gives it the ends of this core's lanes to the others.
-    pub(crate) fn open(&self, post: Post<CoreMessage>) {
-        // A second one would be a fault of the start and changes nothing.
-        let _ = self.post.set(RefCell::new(post));
     }
 
     /// An engine answered as it should.
     pub(crate) fn answered(&self, slot: BoardSlot) {
-        self.board.count_answer(self.core, slot);
+        self.board.count_answer(self.lanes.core, slot);
         if self.board.endpoint(slot).breaker() != BreakerState::Closed {
             self.tell(CoreMessage::Success(slot), slot, Duration::ZERO);
         }
@@ -71,7 +62,7 @@ impl Evidence {
     /// An engine failed. `cooldown` is what is configured.
     pub(crate) fn failed(&self, failure: Failure, cooldown: Duration) {
         if failure.kind != FailureKind::Busy {
-            self.board.count_failure(self.core, failure.slot);
+            self.board.count_failure(self.lanes.core, failure.slot);
         }
         self.tell(CoreMessage::Failure(failure), failure.slot, cooldown);
     }
@@ -108,7 +99,7 @@ impl Evidence {
         if is_ours { Ok(Some(Trial { board: self.board.clone(), slot })) } else { Err(()) }
     }
 
-    /// Takes what another core says of an endpoint that this one owns.
+    /// Takes what another core or the side runtime says of an endpoint that this one owns.
     pub(crate) fn hear(&self, message: CoreMessage, cooldown: Duration) {
         let now = Mono::now();
         let mut breakers = self.breakers.borrow_mut();
@@ -116,7 +107,18 @@ impl Evidence {
             CoreMessage::Failure(failure) => breakers.failure(now, &failure, cooldown),
             CoreMessage::Success(slot) => [breakers.success(now, slot), None],
             CoreMessage::Eject(slot) => [breakers.eject(now, slot), None],
-            CoreMessage::FeedReady | CoreMessage::Settle | CoreMessage::Drain | CoreMessage::Cut => [None, None],
+            CoreMessage::MetricsLost(slot) => [breakers.metrics_lost(now, slot), None],
+            CoreMessage::MetricsBack(slot) => {
+                breakers.metrics_back(now, slot);
+                [None, None]
+            }
+            CoreMessage::FeedReady
+            | CoreMessage::Locate(..)
+            | CoreMessage::Located(..)
+            | CoreMessage::Placed(..)
+            | CoreMessage::Settle
+            | CoreMessage::Drain
+            | CoreMessage::Cut => [None, None],
         };
         if changes.contains(&Some(Change::Cooled)) {
             self.cells.cooldowns.increment();
@@ -125,7 +127,7 @@ impl Evidence {
 
     /// Looks for endpoints that fail far more than their pools, among the pools this core owns.
     pub(crate) fn look(&self, table: &ArchivedRouteTable) {
-        let is_ours = |pool: u32| owner_of(spread(pool), self.core_count) == self.core;
+        let is_ours = |pool: u32| self.lanes.owner_of_number(pool) == self.lanes.core;
         let found = self.lookout.borrow_mut().look(&self.board, table, Mono::now(), is_ours);
         for slot in found {
             self.tell(CoreMessage::Eject(slot), slot, Duration::ZERO);
@@ -138,12 +140,12 @@ impl Evidence {
     }
 
     fn tell(&self, message: CoreMessage, slot: BoardSlot, cooldown: Duration) {
-        let owner = owner_of(spread(slot.0), self.core_count);
-        if owner == self.core {
+        let owner = self.lanes.owner_of_number(slot.0);
+        if owner == self.lanes.core {
             self.hear(message, cooldown);
-        } else if let Some(post) = self.post.get() {
+        } else {
             // A full lane: the next one says it again.
-            let _ = post.borrow_mut().try_send(owner, message);
+            let _ = self.lanes.send(owner, message);
         }
     }
 }
@@ -163,11 +165,6 @@ impl Drop for Trial {
     fn drop(&mut self) {
         self.board.hold_trial(self.slot, Mono::now() + HANDOVER);
     }
-}
-
-/// Small numbers as hashes: owners are found by the high bits.
-fn spread(number: u32) -> u64 {
-    u64::from(number).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// `Retry-After` in seconds; a date counts as nothing said.

@@ -15,6 +15,7 @@ use llmgw_openai::usage::Usage;
 use llmgw_router::access::AccessRecord;
 use llmgw_router::metrics::status_row;
 use llmgw_router::session::key_hash;
+use llmgw_router::session_table::Subject;
 use llmgw_types::{BoardSlot, RequestId};
 
 use crate::core::Core;
@@ -192,7 +193,7 @@ impl Finish {
         if let Some((tap, slot)) = &mut self.watch
             && let Some(id) = tap.feed(piece)
         {
-            self.core.board.stored().put(key_hash(id.as_bytes()), *slot);
+            self.core.sessions.tell(Subject::Response(key_hash(id.as_bytes())), Some(*slot));
             self.watch = None;
         }
     }

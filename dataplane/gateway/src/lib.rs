@@ -26,11 +26,13 @@ mod cut;
 mod evidence;
 mod finish;
 mod handlers;
+mod lanes;
 mod relay;
 mod respond;
 mod retry;
 mod routing;
 mod serve;
+mod sessions;
 mod snapshot;
 mod whole;
 

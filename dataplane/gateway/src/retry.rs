@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use llmgw_kit::clock::Mono;
 use llmgw_router::scheduler::explain::Explanation;
+use llmgw_router::scheduler::run::Seat;
+use llmgw_router::session_table::Subject;
 use llmgw_router::{Grant, Wanted};
 use llmgw_types::BoardSlot;
 use llmgw_types::snapshot::{ArchivedEndpoint, ArchivedRouteTable};
@@ -68,6 +70,8 @@ pub(crate) struct Tries<'a> {
     core: &'a Core,
     tables: &'a Tables,
     wanted: Wanted<'a>,
+    /// Its session, where that may be away from its own engine.
+    session: Option<Subject>,
     excluded: Vec<BoardSlot>,
     retries_made: u16,
     is_last_resort: bool,
@@ -79,12 +83,13 @@ pub(crate) struct Tries<'a> {
 }
 
 impl<'a> Tries<'a> {
-    pub(crate) fn new(core: &'a Core, tables: &'a Tables, wanted: Wanted<'a>) -> Self {
+    pub(crate) fn new(core: &'a Core, tables: &'a Tables, wanted: Wanted<'a>, session: Option<Subject>) -> Self {
         core.evidence.budget.borrow_mut().request(wanted.now);
         Self {
             core,
             tables,
             wanted,
+            session,
             excluded: Vec::new(),
             retries_made: 0,
             is_last_resort: false,
@@ -126,7 +131,9 @@ impl<'a> Tries<'a> {
         now: Mono,
         mut explanation: Option<&mut Explanation>,
     ) -> Option<Granted> {
-        if self.is_last_resort || self.retries_made >= self.core.settings.retries {
+        // What only one endpoint can serve has no other place.
+        let has_others = !self.is_last_resort && self.wanted.pinned.is_none();
+        if !has_others || self.retries_made >= self.core.settings.retries {
             return None;
         }
         self.excluded.push(slot);
@@ -162,6 +169,10 @@ impl<'a> Tries<'a> {
         if self.had_connection || is_alone && error.reason == Reason::ConnectTimeout {
             return error;
         }
+        if self.wanted.pinned.is_some() {
+            let message = format!("the replica that holds the response cannot be reached ({})", self.said);
+            return ApiError::new(Reason::ResponseUnavailable, message);
+        }
         ApiError::new(Reason::NoEndpoint, format!("no endpoint can take this request ({})", self.said))
     }
 
@@ -188,15 +199,30 @@ impl<'a> Tries<'a> {
                 let Ok(grant) = grant else { break };
                 match core.evidence.trial(grant.slot, now) {
                     Ok(trial) => {
+                        self.remember(model, &grant);
                         let connect = self.connect_share(grant.slot, now);
                         return Some(Granted { grant, model, trial, connect });
                     }
                     // Another core took it in between.
+                    Err(()) if self.wanted.pinned.is_some() => break,
                     Err(()) => self.excluded.push(grant.slot),
                 }
             }
         }
         None
+    }
+
+    /// Tells the session's owner where it is, when that is another endpoint than was known.
+    fn remember(&mut self, model: u32, grant: &Grant) {
+        let Some(session) = self.session.filter(|_| model == self.wanted.model) else { return };
+        let away = match grant.seat {
+            Seat::Unasked => return,
+            Seat::Own => None,
+            Seat::Away => Some(grant.slot),
+        };
+        if std::mem::replace(&mut self.wanted.away, away) != away {
+            self.core.sessions.tell(session, away);
+        }
     }
 
     /// All connections of a request together get the time for one, so that it is known in that time that nobody can be

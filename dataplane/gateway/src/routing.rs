@@ -6,7 +6,8 @@ use llmgw_http::head::RequestHead;
 use llmgw_kit::clock::Mono;
 use llmgw_router::Wanted;
 use llmgw_router::scheduler::explain::Explanation;
-use llmgw_router::session::key_hash;
+use llmgw_router::session::{in_model, key_hash};
+use llmgw_router::session_table::Subject;
 use llmgw_types::snapshot::{ArchivedModelRoute, ArchivedRouteTable};
 
 use crate::error::{ApiError, Reason};
@@ -26,6 +27,8 @@ const NAMES_SHOWN: usize = 64;
 pub(crate) struct Routing {
     profile: Option<u32>,
     session: Option<u64>,
+    /// The session's name among those of all models.
+    subject: Option<Subject>,
     explanation: Option<Box<Explanation>>,
 }
 
@@ -42,13 +45,19 @@ impl Routing {
         let profile = head.header(PROFILE).map(|name| profile(table, name)).transpose()?;
         let route = table.models.get(model as usize);
         let session = route.and_then(|route| session(head, intake, route));
+        let subject = session.zip(route).map(|(session, route)| Subject::Session(in_model(session, &route.name)));
         let explanation = (head.header(EXPLAIN) == Some(b"1")).then(Box::default);
-        Ok(Self { profile, session, explanation })
+        Ok(Self { profile, session, subject, explanation })
     }
 
     /// What the request wants of the dispatcher.
     pub(crate) fn wanted(&self, model: u32, tokens: u32, now: Mono) -> Wanted<'static> {
         Wanted { model, profile: self.profile, session: self.session, tokens, now, ..Wanted::default() }
+    }
+
+    /// Its session, as it is asked for where it may be away from its own engine.
+    pub(crate) fn subject(&self) -> Option<Subject> {
+        self.subject
     }
 
     /// What the decision is to be explained in, for a client that asked.

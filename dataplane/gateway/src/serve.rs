@@ -23,6 +23,7 @@ use crate::cut::parting;
 use crate::error::{ApiError, Reason};
 use crate::finish::Finish;
 use crate::handlers::{health, models, stored};
+use crate::intake::Intake;
 use crate::relay::{self, Answer, Broken};
 use crate::respond::{self, Served};
 use crate::retry::{Granted, Tries, Why};
@@ -82,9 +83,14 @@ async fn infer(
     let table = tables.routes();
     let model = resolve::model(table, &intake.model())?;
     let tokens = u32::try_from(intake.prompt_tokens_estimate()).unwrap_or(u32::MAX);
-    let pinned = stored::holder(core, intake.previous_response().as_deref());
     let mut routing = Routing::of(head, &intake, table, model)?;
-    let mut tries = Tries::new(core, tables, Wanted { pinned, ..routing.wanted(model, tokens, received) });
+    let wanted = routing.wanted(model, tokens, received);
+    let located = locate(core, tables, &intake, &routing, wanted);
+    let wanted = match race(located, conn.reader.gone()).await {
+        Either::Left(wanted) => wanted?,
+        Either::Right(()) => return Ok(()),
+    };
+    let mut tries = Tries::new(core, tables, wanted, routing.subject());
     let first = tries.first(routing.explanation());
     routing.tell(tables, finish);
     let mut at = first?;
@@ -165,6 +171,26 @@ async fn infer(
     };
     upstream.release(Mono::now());
     whole::send_error(conn, &answer, &refusal, finish).await
+}
+
+/// Completes what a request wants by what the owner of its stored response, or of its session, knows.
+///
+/// Errors: the response that it follows is held by an endpoint that cannot take it.
+async fn locate(
+    core: &Core,
+    tables: &Tables,
+    intake: &Intake,
+    routing: &Routing,
+    wanted: Wanted<'static>,
+) -> Result<Wanted<'static>, ApiError> {
+    if let Some(id) = intake.previous_response() {
+        let Some(holder) = stored::holder(core, &id).await else { return Ok(wanted) };
+        let slot = stored::reach(core, tables, holder, &id, Some(wanted.model));
+        return Ok(Wanted { pinned: Some(slot.map_err(|error| error.about("previous_response_id"))?), ..wanted });
+    }
+    let Some(session) = routing.subject() else { return Ok(wanted) };
+    let away = core.sessions.locate(session).await.filter(|holder| core.board.is_current(*holder));
+    Ok(Wanted { away: away.map(|holder| holder.slot), ..wanted })
 }
 
 /// How an attempt ended.

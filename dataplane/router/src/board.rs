@@ -4,17 +4,19 @@
 //! and nothing is a shared read-modify-write: a core adds to its own row with a plain load and store. A sum over cores
 //! is not a snapshot; it is off by what changed while it was read.
 
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU16, AtomicU64, Ordering};
 
 use llmgw_kit::clock::Mono;
 use llmgw_types::{BoardSlot, CoreId};
 
 use crate::breaker::state::Tally;
 use crate::endpoint::EndpointCells;
-use crate::stored::StoredTable;
+use crate::session_table::Holder;
 
 /// Endpoints a board has room for. A table that needs more is refused when it is published.
 pub const SLOTS_MAX: usize = 4096;
+/// Marks of one core for the sessions in its table: four for each that it may hold.
+const MARKS: usize = 4 * crate::session_table::SESSIONS_MAX;
 
 /// Cells of one core, alone on their cache lines.
 #[repr(align(128))]
@@ -28,6 +30,8 @@ struct CoreRow {
     failed: Box<[AtomicU64]>,
     /// The newest route table this core works with.
     generation: AtomicU64,
+    /// How many of the sessions in this core's table fall on each mark.
+    sessions: Box<[AtomicU16]>,
 }
 
 /// The cells of all cores and endpoints.
@@ -36,7 +40,6 @@ pub struct Board {
     endpoints: Box<[EndpointCells]>,
     /// Until when each slot's trial is taken, nanoseconds; 0 is free. Written by whichever core takes it.
     trials: Box<[AtomicU64]>,
-    stored: StoredTable,
 }
 
 impl Board {
@@ -50,18 +53,13 @@ impl Board {
             answered: counts(),
             failed: counts(),
             generation: AtomicU64::new(0),
+            sessions: (0..MARKS).map(|_| AtomicU16::new(0)).collect(),
         };
         Self {
             cores: (0..cores).map(row).collect(),
             endpoints: (0..slots).map(|_| EndpointCells::default()).collect(),
             trials: counts(),
-            stored: StoredTable::default(),
         }
-    }
-
-    /// Who holds which stored response. Owner: any core.
-    pub fn stored(&self) -> &StoredTable {
-        &self.stored
     }
 
     /// Slots of this board.
@@ -159,6 +157,28 @@ impl Board {
     /// The cells of one endpoint.
     pub fn endpoint(&self, slot: BoardSlot) -> &EndpointCells {
         &self.endpoints[slot.idx()]
+    }
+
+    /// The endpoint that has the slot, to be told from those that have it later.
+    pub fn holder(&self, slot: BoardSlot) -> Holder {
+        Holder { slot, tenure: self.endpoint(slot).tenure() }
+    }
+
+    /// Whether the slot is still that endpoint's own.
+    pub fn is_current(&self, holder: Holder) -> bool {
+        self.endpoints.get(holder.slot.idx()).is_some_and(|cells| cells.tenure() == holder.tenure)
+    }
+
+    /// Whether the table of `core`, which owns the session, may know it. Never wrong when it says no, but for what is on
+    /// its way. Cost: one load.
+    pub fn may_know_session(&self, core: CoreId, hash: u64) -> bool {
+        self.cores[core.idx()].sessions[hash as usize % MARKS].load(Ordering::Relaxed) > 0
+    }
+
+    /// Counts a session of a core's table up or down. Owner: that core.
+    pub(crate) fn mark_session(&self, core: CoreId, hash: u64, by: i16) {
+        let cell = &self.cores[core.idx()].sessions[hash as usize % MARKS];
+        cell.store(cell.load(Ordering::Relaxed).saturating_add_signed(by), Ordering::Relaxed);
     }
 
     /// Says which route table `core` works with from now on. Owner: that core.

@@ -14,7 +14,7 @@ use crate::board::Board;
 use crate::scheduler::Context;
 use crate::scheduler::explain::Explanation;
 use crate::scheduler::profile::RoutingProfile;
-use crate::scheduler::run::{InPool, Scheduler, Session, Tally};
+use crate::scheduler::run::{InPool, Scheduler, Seat, Session, Tally};
 use crate::session::Ring;
 
 /// A core's share of the load board.
@@ -46,6 +46,8 @@ pub struct Grant {
     pub member: u32,
     /// Its column on the board.
     pub slot: BoardSlot,
+    /// How its session came there.
+    pub seat: Seat,
     /// The count that goes with it.
     pub place: Place,
 }
@@ -74,8 +76,10 @@ pub struct Wanted<'a> {
     pub profile: Option<u32>,
     /// Endpoints it was tried at; it goes to none of them again.
     pub excluded: &'a [BoardSlot],
-    /// The endpoint it is for; any other only when that one is gone or out.
+    /// The only endpoint that can serve it.
     pub pinned: Option<BoardSlot>,
+    /// Where its session went when its own engine was full.
+    pub away: Option<BoardSlot>,
     /// Hash of its session's key, see [`crate::session::key_hash`].
     pub session: Option<u64>,
     /// What its prompt is estimated to cost.
@@ -106,6 +110,8 @@ pub struct Choice {
     pub member: u32,
     /// Its column on the board.
     pub slot: BoardSlot,
+    /// How the request's session came there.
+    pub seat: Seat,
 }
 
 /// Decides, and counts nothing: for whoever counts in a way of its own. Cores use a [`Dispatcher`].
@@ -127,16 +133,10 @@ impl Decider {
         &mut self,
         view: View<'_>,
         wanted: &Wanted<'_>,
-        mut explanation: Option<&mut Explanation>,
+        explanation: Option<&mut Explanation>,
     ) -> Result<Choice, NoEndpoint> {
         let route = view.map.table.models.get(wanted.model as usize).ok_or(NoEndpoint)?;
-        if wanted.pinned.is_some() {
-            let choice = self.try_pools(view, route, wanted, explanation.as_deref_mut());
-            if choice.is_ok() {
-                return choice;
-            }
-        }
-        self.try_pools(view, route, &Wanted { pinned: None, ..*wanted }, explanation)
+        self.try_pools(view, route, wanted, explanation)
     }
 
     /// What decisions went through since this was asked last.
@@ -160,18 +160,19 @@ impl Decider {
             let ctx = Context { excluded: wanted.excluded, pinned: wanted.pinned, ..ctx };
             let session = match (wanted.session, route.placement.session.as_ref(), map.rings.get(row as usize)) {
                 (Some(key), Some(spec), Some(ring)) => {
-                    Some(Session { key, ring, load_factor: spec.load_factor.to_native() })
+                    Some(Session { key, ring, away: wanted.away, load_factor: spec.load_factor.to_native() })
                 }
                 _ => None,
             };
             let look = explanation.as_deref_mut().and_then(|explanation| explanation.next(wanted.model, row));
             let within = InPool { table: map.table, pool, profile, session };
-            if let Some(chosen) = self.scheduler.pick(within, &ctx, look) {
+            if let Some((chosen, seat)) = self.scheduler.pick(within, &ctx, look) {
                 return Ok(Choice {
                     pool: PoolIdx(row),
                     endpoint: chosen.endpoint,
                     member: chosen.member,
                     slot: chosen.slot,
+                    seat,
                 });
             }
         }
@@ -195,8 +196,10 @@ pub fn first_back(board: &Board, table: &ArchivedRouteTable, wanted: &Wanted<'_>
             let is_usable = found.addr.is_some() && cells.is_ready() && !cells.is_draining();
             let back_at = cells.out_until();
             let is_sooner = first.is_none_or(|(earliest, _)| back_at < earliest);
-            if is_usable && is_sooner && !wanted.excluded.contains(&slot) {
-                first = Some((back_at, Choice { pool: PoolIdx(row), endpoint: EndpointIdx(endpoint), member, slot }));
+            let is_asked_for = wanted.pinned.is_none_or(|pinned| pinned == slot);
+            if is_usable && is_sooner && is_asked_for && !wanted.excluded.contains(&slot) {
+                let (pool, endpoint) = (PoolIdx(row), EndpointIdx(endpoint));
+                first = Some((back_at, Choice { pool, endpoint, member, slot, seat: Seat::Unasked }));
             }
         }
     }
@@ -243,9 +246,9 @@ impl Dispatcher {
     }
 
     fn grant(&self, choice: Choice, tokens: u32) -> Grant {
-        let Choice { pool, endpoint, member, slot } = choice;
+        let Choice { pool, endpoint, member, slot, seat } = choice;
         self.share.board.raise(self.share.core, slot, tokens);
-        Grant { pool, endpoint, member, slot, place: Place { share: self.share.clone(), slot, tokens } }
+        Grant { pool, endpoint, member, slot, seat, place: Place { share: self.share.clone(), slot, tokens } }
     }
 }
 

@@ -73,6 +73,8 @@ pub struct EndpointCells {
     batch_capacity: AtomicU32,
     /// Side runtime: tokens its KV cache holds, configured or published; 0 is not known.
     kv_capacity_tokens: AtomicU64,
+    /// Side runtime: how many endpoints had the slot before.
+    tenure: AtomicU32,
     /// The core that owns the endpoint: a [`BreakerState`].
     breaker: AtomicU32,
     /// The core that owns the endpoint, nanoseconds: no requests before.
@@ -93,6 +95,7 @@ impl Default for EndpointCells {
             metrics: AtomicU32::new(0),
             batch_capacity: AtomicU32::new(0),
             kv_capacity_tokens: AtomicU64::new(0),
+            tenure: AtomicU32::new(0),
             breaker: AtomicU32::new(0),
             out_until: AtomicU64::new(0),
         }
@@ -100,8 +103,9 @@ impl Default for EndpointCells {
 }
 
 impl EndpointCells {
-    /// As for an endpoint nobody has heard of.
+    /// As for an endpoint nobody has heard of: the next one that has the slot.
     pub(crate) fn clear(&self) {
+        self.tenure.store(self.tenure().wrapping_add(1), Ordering::Release);
         self.ready.store(false, Ordering::Release);
         self.draining.store(false, Ordering::Release);
         for cell in [&self.running, &self.waiting, &self.metrics, &self.batch_capacity, &self.breaker] {
@@ -113,6 +117,11 @@ impl EndpointCells {
         for cell in [&self.ready_since, &self.sampled_at, &self.kv_capacity_tokens, &self.out_until] {
             cell.store(0, Ordering::Release);
         }
+    }
+
+    /// How many endpoints had the slot before.
+    pub fn tenure(&self) -> u32 {
+        self.tenure.load(Ordering::Acquire)
     }
 
     /// Whether the endpoint answered its last check.
@@ -277,5 +286,6 @@ mod tests {
         assert_eq!((cells.ready_since(), cells.sample(), cells.batch_capacity()), (None, None, None));
         assert_eq!((cells.kv_capacity_tokens(), cells.metrics()), (None, MetricsState::Unread));
         assert_eq!((cells.breaker(), cells.out_until()), (BreakerState::Closed, Mono(0)));
+        assert_eq!(cells.tenure(), 1, "whoever remembers the slot can tell");
     }
 }

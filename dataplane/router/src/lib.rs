@@ -2,7 +2,8 @@
 //! same code runs on a core, in a test and in a simulator.
 //!
 //! Reading order: [`dispatcher`] (pick and count in one step), [`board`] (who writes which cell), [`scheduler`]
-//! (filter, score, pick), [`session`] (whose engine a session belongs to), [`breaker`] (who is kept from requests),
+//! (filter, score, pick), [`session`] (whose engine a session belongs to), [`session_table`] (what must be remembered of
+//! it), [`breaker`] (who is kept from requests),
 //! [`feed`] and [`message`] (what cores are told), [`metrics`].
 //!
 //! Invariants: a request that was counted up is counted down exactly once, whatever ends it; nothing is sent to an
@@ -19,8 +20,8 @@ pub mod metrics;
 pub mod readiness;
 pub mod scheduler;
 pub mod session;
+pub mod session_table;
 pub mod settings;
-pub mod stored;
 
 pub use board::Board;
 pub use dispatcher::{Choice, Decider, Dispatcher, Grant, Map, NoEndpoint, Place, View, Wanted};

@@ -141,6 +141,19 @@ pub static ACCESS_LINES_LOST: MetricDesc = MetricDesc {
     labels: &[],
 };
 
+/// What [`CoreCells::session_messages`] are about.
+pub const SESSION_SUBJECTS: &[&str] = &["session", "response"];
+/// What came of them, in the order of [`CoreCells::session_messages`].
+pub const SESSION_OUTCOMES: &[&str] = &["found", "unknown", "unanswered", "not_asked", "told", "not_told"];
+/// See [`CoreCells::session_messages`].
+pub static SESSION_MESSAGES: MetricDesc = MetricDesc {
+    name: "llmgw_session_messages_total",
+    help: "Questions (found, unknown, unanswered, not_asked) and notices (told, not_told) to the core that owns a \
+           session away from its engine or a stored response; none where that core serves the request itself",
+    kind: Kind::Counter,
+    labels: &[Label::closed("about", SESSION_SUBJECTS), Label::closed("outcome", SESSION_OUTCOMES)],
+};
+
 /// See [`DecisionCells::considered`].
 pub static CANDIDATES_CONSIDERED: MetricDesc = MetricDesc {
     name: "llmgw_candidates_considered",
@@ -175,6 +188,7 @@ pub static METRICS: &[&MetricDesc] = &[
     &UPSTREAM_CONNECTIONS,
     &PANICS,
     &ACCESS_LINES_LOST,
+    &SESSION_MESSAGES,
     &CANDIDATES_CONSIDERED,
     &CANDIDATES_FILTERED,
 ];
@@ -288,6 +302,8 @@ pub struct CoreCells {
     pub panics: Counter,
     /// Request log lines lost.
     pub access_lines_lost: Counter,
+    /// What was asked of other cores and told to them, by [`SESSION_SUBJECTS`] and [`SESSION_OUTCOMES`].
+    pub session_messages: [[Counter; SESSION_OUTCOMES.len()]; SESSION_SUBJECTS.len()],
     /// What its decisions went through.
     pub decisions: DecisionCells,
 }
@@ -312,6 +328,7 @@ impl CoreCells {
             upstream_retried: Gauge::new(),
             panics: Counter::new(),
             access_lines_lost: Counter::new(),
+            session_messages: std::array::from_fn(|_| std::array::from_fn(|_| Counter::new())),
             decisions: DecisionCells::new(),
         }
     }

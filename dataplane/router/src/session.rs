@@ -4,7 +4,8 @@
 //! requests and is not fuller than the bound allows. So every core, and every gateway with the same engines, finds the
 //! same engine without asking, and an engine that comes or goes moves only the sessions next to it.
 //!
-//! A core makes its rings when it takes a table and only reads them from then on.
+//! A core makes its rings when it takes a table and only reads them from then on. Where a session went that its own
+//! engine had no room for is remembered by [`crate::session_table`].
 
 use llmgw_types::snapshot::{ArchivedPool, ArchivedRouteTable};
 
@@ -25,6 +26,11 @@ pub fn key_hash(key: &[u8]) -> u64 {
         hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     }
     mix(hash)
+}
+
+/// A session of one model: the same key means another session, with other engines, in another model.
+pub fn in_model(session: u64, model: &str) -> u64 {
+    mix(session ^ key_hash(model.as_bytes()))
 }
 
 /// Spreads every bit over all others (the finisher of splitmix64).

@@ -153,6 +153,12 @@ impl<M> Mailbox<M> {
         }
     }
 
+    /// Takes what has arrived, as [`Mailbox::receive`], without a wait. Whatever was sent before a message that is taken
+    /// already is taken then, at most a turn's worth.
+    pub fn look(&mut self, into: &mut Vec<M>) {
+        self.take(into);
+    }
+
     fn take(&mut self, into: &mut Vec<M>) {
         let count = self.lanes.len();
         for step in 0..count {

@@ -4,4 +4,4 @@ mod ctl;
 mod endpoints;
 mod file;
 mod load;
-mod rig;
+pub(crate) mod rig;

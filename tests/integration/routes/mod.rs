@@ -1,6 +1,7 @@
 //! Every route beside chat, text and embeddings: what the engine gets, what the client gets, what is counted.
 
 mod audio;
+mod held;
 mod judge;
 mod messages;
 mod responses;

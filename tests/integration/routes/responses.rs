@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use super::{usage_absent, wait_for_tokens};
 use crate::pair::{Pair, WITHIN, error_of, llmgw};
 
-const RESPONSES: &str = "/v1/responses";
+pub(super) const RESPONSES: &str = "/v1/responses";
 
-fn ask(previous: Option<&str>) -> Value {
+pub(super) fn ask(previous: Option<&str>) -> Value {
     let mut body = json!({ "model": MODEL, "input": "hello", "max_output_tokens": 4 });
     if let Some(id) = previous {
         body["previous_response_id"] = id.into();
@@ -26,7 +26,7 @@ fn streamed(mut body: Value) -> Value {
 
 /// The id that a whole answer or a stream's first event names.
 #[track_caller]
-fn id_of(reply: &Reply) -> String {
+pub(super) fn id_of(reply: &Reply) -> String {
     assert_eq!(reply.status, 200, "{}", reply.text());
     let text = reply.text();
     let (_, rest) = text.split_once("\"resp_").unwrap_or_else(|| panic!("no id: {text}"));
@@ -35,7 +35,7 @@ fn id_of(reply: &Reply) -> String {
 
 /// Three engines behind a gateway with several cores.
 #[track_caller]
-fn fleet() -> (Gateway, Vec<Engine>) {
+pub(super) fn fleet() -> (Gateway, Vec<Engine>) {
     let engines: Vec<Engine> = (0..3).map(|_| Engine::local()).collect();
     let builder = engines.iter().fold(Gateway::builder(), Builder::engine);
     let gateway = builder.env("LLMGW__ROUTER__TIMEOUTS__SETTLE", "0s").start(llmgw());
@@ -69,6 +69,12 @@ fn a_follow_up_goes_to_the_engine_that_holds_the_response_whichever_core_takes_i
             (Some(id.as_str()), Some(replica.as_str()))
         );
     }
+    let messages = |outcome: &str| {
+        let labels = [("about", "response"), ("outcome", outcome)];
+        gateway.metrics().sum("llmgw_session_messages_total", &labels).unwrap_or(0.0) as u64
+    };
+    assert!(messages("found") > 0 && messages("told") > 0, "two cores, and one of them is not the owner");
+    assert_eq!(["unknown", "unanswered", "not_asked", "not_told"].map(messages), [0; 4]);
     let busy = engines.iter().filter(|engine| !engine.calls().is_empty()).count();
     assert!(busy > 1, "all responses are at one engine: nothing was shown");
     gateway.finish(&["\"request_id\""]);
@@ -120,21 +126,4 @@ fn requests_about_responses_reach_the_engine_as_they_are_and_unknown_ones_none()
     assert_eq!(error_of(&pair.get("/v1/responses/..%2fx")).1, json!("unknown_url"));
     // Nobody here knows it, so any engine may say so.
     assert_eq!(pair.post(RESPONSES, &ask(Some("resp_none"))).json()["error"]["param"], "previous_response_id");
-}
-
-#[test]
-fn a_response_is_gone_with_its_engine_and_nobody_else_is_asked_for_it() {
-    let (gateway, mut engines) = fleet();
-    let reply = raw::post(gateway.addr(), RESPONSES, &ask(None));
-    let id = id_of(&reply);
-    let at: usize =
-        reply.header("x-llmgw-replica").and_then(|name| name.strip_prefix("engine-")?.parse().ok()).unwrap();
-    engines.remove(at).stop();
-    wait_for("the engine to be noticed", WITHIN, || {
-        raw::get(gateway.admin_addr(), "/readyz").json()["endpoints_ready"] == json!(2)
-    });
-    let read = raw::get(gateway.addr(), &format!("{RESPONSES}/{id}"));
-    assert_eq!(error_of(&read).1, json!("no_endpoint"));
-    let follow_up = raw::post(gateway.addr(), RESPONSES, &ask(Some(&id)));
-    assert_eq!((follow_up.status, follow_up.json()["error"]["param"].as_str()), (404, Some("previous_response_id")));
 }

@@ -1,4 +1,5 @@
 //! Where requests go, asked of the built gateway.
 
+mod sessions;
 mod spread;
 mod wishes;

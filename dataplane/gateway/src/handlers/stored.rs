@@ -7,11 +7,13 @@ use llmgw_http::server::ServerConn;
 use llmgw_kit::clock::Mono;
 use llmgw_openai::tap::Withhold;
 use llmgw_router::session::key_hash;
+use llmgw_router::session_table::{Holder, Subject};
 use llmgw_router::{Grant, Wanted};
 use llmgw_runtime::tcp::Tcp;
 use llmgw_runtime::timer::timeout;
 use llmgw_runtime::{Either, race};
 use llmgw_types::BoardSlot;
+use llmgw_types::snapshot::{ArchivedModelRoute, ArchivedRouteTable};
 
 use crate::attempt::{self, Request};
 use crate::core::Core;
@@ -24,9 +26,61 @@ use crate::serve::{is_event_stream, served, total_timeout};
 use crate::snapshot::Tables;
 use crate::whole;
 
+/// Characters of an id that a message repeats.
+const ID_SHOWN_MAX: usize = 64;
+
 /// The endpoint that holds a response, as far as it is known.
-pub(crate) fn holder(core: &Core, id: Option<&str>) -> Option<BoardSlot> {
-    core.board.stored().find(key_hash(id?.as_bytes()))
+pub(crate) async fn holder(core: &Core, id: &str) -> Option<Holder> {
+    core.sessions.locate(subject(id)).await
+}
+
+fn subject(id: &str) -> Subject {
+    Subject::Response(key_hash(id.as_bytes()))
+}
+
+/// The slot of the endpoint that holds a response, for a request that no other one can serve. One that failed a moment
+/// ago is asked all the same.
+///
+/// Errors: it is gone, and the response with it; it takes no requests; it does not serve the model that is asked for.
+pub(crate) fn reach(
+    core: &Core,
+    tables: &Tables,
+    holder: Holder,
+    id: &str,
+    model: Option<u32>,
+) -> Result<BoardSlot, ApiError> {
+    let (table, slot) = (tables.routes(), holder.slot);
+    let found = table.endpoints.iter().find(|endpoint| endpoint.slot.to_native() == slot.0);
+    let Some(endpoint) = found.filter(|_| core.board.is_current(holder)) else {
+        let message = format!("response `{}` is gone: the replica that held it was removed", shown(id));
+        return Err(ApiError::new(Reason::ResponseNotFound, message));
+    };
+    let model = model.and_then(|model| table.models.get(model as usize));
+    if let Some(model) = model.filter(|model| !serves(table, model, slot)) {
+        let (id, name, replica) = (shown(id), model.name.as_str(), endpoint.name.as_str());
+        let message = format!("response `{id}` is held by replica {replica}, which does not serve `{name}`");
+        return Err(ApiError::new(Reason::ResponseNotFound, message));
+    }
+    let cells = core.board.endpoint(slot);
+    let why = match endpoint.addr.is_some() && cells.is_ready() {
+        false => "not ready",
+        true if cells.is_draining() => "draining",
+        true => return Ok(slot),
+    };
+    let message = format!("replica {}, which holds response `{}`, is {why}", endpoint.name.as_str(), shown(id));
+    Err(ApiError::new(Reason::ResponseUnavailable, message))
+}
+
+/// An id as it is repeated to the client that sent it: it may be anything.
+fn shown(id: &str) -> String {
+    id.chars().take(ID_SHOWN_MAX).collect()
+}
+
+fn serves(table: &ArchivedRouteTable, model: &ArchivedModelRoute, slot: BoardSlot) -> bool {
+    let pools = model.pools.iter().filter_map(|pool| table.pools.get(pool.to_native() as usize));
+    let members = pools.flat_map(|pool| pool.members.iter());
+    let mut rows = members.filter_map(|member| table.endpoints.get(member.endpoint.to_native() as usize));
+    rows.any(|endpoint| endpoint.slot.to_native() == slot.0)
 }
 
 /// Reads, deletes or cancels a stored response at its engine.
@@ -45,13 +99,14 @@ pub(crate) async fn serve(
     let began = Mono::now();
     let deadline = began + core.settings.timeouts.total;
     let unknown = || ApiError::new(Reason::ResponseNotFound, format!("response `{id}` is not known here"));
-    let slot = holder(core, Some(id)).ok_or_else(unknown)?;
+    let holder = match race(holder(core, id), conn.reader.gone()).await {
+        Either::Left(holder) => holder.ok_or_else(unknown)?,
+        Either::Right(()) => return Ok(()),
+    };
+    let slot = reach(core, tables, holder, id, None)?;
     let (model, grant) = place(core, tables, slot, began).ok_or_else(unknown)?;
     let table = tables.routes();
     let served = served(table, model, &grant);
-    if grant.slot != slot {
-        return Err(ApiError::new(Reason::NoEndpoint, format!("the replica that holds response `{id}` is not ready")));
-    }
     let metric_row = table.pools.get(grant.pool.idx()).map_or(0, |pool| pool.metric_row.to_native());
     finish.attempt(metric_row, grant.slot);
 
@@ -100,7 +155,7 @@ pub(crate) async fn serve(
         return whole::send_error(conn, &told(arrived), &body, finish).await;
     }
     if act == Act::Delete {
-        core.board.stored().forget(key_hash(id.as_bytes()));
+        core.sessions.tell(subject(id), None);
     }
     let broken = if is_event_stream(&answer) {
         match relay::open(&mut upstream).await {
@@ -133,14 +188,11 @@ pub(crate) async fn serve(
 /// A place at the endpoint by way of a model it serves, which is also what its answer is headed with.
 fn place(core: &Core, tables: &Tables, slot: BoardSlot, now: Mono) -> Option<(u32, Grant)> {
     let table = tables.routes();
-    let serves = |pool: u32| {
-        let members = table.pools.get(pool as usize).map(|pool| pool.members.iter()).into_iter().flatten();
-        let mut rows = members.filter_map(|member| table.endpoints.get(member.endpoint.to_native() as usize));
-        rows.any(|endpoint| endpoint.slot.to_native() == slot.0)
-    };
     let mut models = (0u32..).zip(table.models.iter());
-    let (model, _) = models.find(|(_, route)| route.pools.iter().any(|pool| serves(pool.to_native())))?;
+    let (model, _) = models.find(|(_, route)| serves(table, route, slot))?;
     let wanted = Wanted { model, pinned: Some(slot), now, ..Wanted::default() };
-    let grant = core.dispatcher.borrow_mut().dispatch(tables.map(), &wanted, None).ok()?;
+    let mut dispatcher = core.dispatcher.borrow_mut();
+    let grant = dispatcher.dispatch(tables.map(), &wanted, None);
+    let grant = grant.or_else(|_| dispatcher.last_resort(tables.map(), &wanted)).ok()?;
     Some((model, grant))
 }

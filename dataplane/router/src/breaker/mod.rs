@@ -109,6 +109,21 @@ impl Breakers {
         has_opened.then_some(Change::Opened)
     }
 
+    /// Hears that the endpoint's metrics were not to be had again and again.
+    pub fn metrics_lost(&mut self, now: Mono, slot: BoardSlot) -> Option<Change> {
+        let has_opened = self.owned.entry(slot).or_default().breaker.metrics_lost(now);
+        self.show(now, slot);
+        has_opened.then_some(Change::Opened)
+    }
+
+    /// Hears that the endpoint's metrics were read again: of use only where the want of them opened its breaker.
+    pub fn metrics_back(&mut self, now: Mono, slot: BoardSlot) {
+        let changes = self.owned.get_mut(&slot).is_some_and(|owned| owned.breaker.metrics_back(now));
+        if changes {
+            self.show(now, slot);
+        }
+    }
+
     /// A newer table: what was known of endpoints that left is forgotten. A slot gets another endpoint only after every
     /// core has seen a table without it. Cost: one pass over the endpoints, where any failed at all.
     pub fn keep_to(&mut self, table: &ArchivedRouteTable) {
@@ -191,6 +206,22 @@ mod tests {
         assert_eq!(breakers.success(up, SLOT), Some(Change::Closed));
         assert_eq!((board.endpoint(SLOT).breaker(), board.endpoint(SLOT).out_until()), (BreakerState::Closed, Mono(0)));
         assert!(board.is_trial_free(SLOT, up));
+    }
+
+    #[test]
+    fn lost_metrics_show_as_an_open_breaker_and_a_trial_is_free_when_they_are_back() {
+        let (board, mut breakers) = breakers();
+        assert_eq!(breakers.metrics_lost(NOW, SLOT), Some(Change::Opened));
+        let first = board.endpoint(SLOT).out_until();
+        let later = NOW + Duration::from_secs(2);
+        assert_eq!(breakers.metrics_lost(later, SLOT), None);
+        assert!(board.endpoint(SLOT).out_until() > first && board.endpoint(SLOT).breaker() == BreakerState::Open);
+        breakers.metrics_back(later, SLOT);
+        assert_eq!((board.endpoint(SLOT).breaker(), board.endpoint(SLOT).out_until()), (BreakerState::HalfOpen, later));
+        assert!(board.is_trial_free(SLOT, later));
+        assert_eq!(breakers.success(later, SLOT), Some(Change::Closed));
+        breakers.metrics_back(later, BoardSlot(0));
+        assert_eq!(board.endpoint(BoardSlot(0)).breaker(), BreakerState::Closed, "nobody knew it");
     }
 
     #[test]

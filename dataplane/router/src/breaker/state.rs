@@ -2,7 +2,8 @@
 //! counts and the draw are handed in.
 //!
 //! It opens after [`CONSECUTIVE_MAX`] failures without an answer between them, or when half of at least
-//! [`RATIO_MIN`] requests of a [`WINDOW`] failed, or when its pool's judge says so. Its time is a second at first and
+//! [`RATIO_MIN`] requests of a [`WINDOW`] failed, or when its pool's judge says so. While the engine's own metrics are
+//! not to be had it stays open, a minute beyond the newest failure; once they are back it is half-open. Else its time is a second at first and
 //! doubles with every failed trial up to a minute, with up to a quarter more by lot, so that several gateways do not
 //! come back together.
 
@@ -58,6 +59,8 @@ pub struct Breaker {
     /// Times opened without a quiet minute between.
     level: u32,
     until: Mono,
+    /// Kept open for want of the engine's metrics.
+    is_blind: bool,
     closed_at: Mono,
     consecutive: u32,
     /// At the last failure.
@@ -130,12 +133,34 @@ impl Breaker {
         changes
     }
 
+    /// Opens it, or keeps it open, because the engine's metrics were not to be had again and again. Answer: whether that
+    /// opened it.
+    pub fn metrics_lost(&mut self, now: Mono) -> bool {
+        let has_opened = self.state(now) != BreakerState::Open;
+        (self.is_open, self.is_blind) = (true, true);
+        self.until = self.until.max(now + OPEN_MAX);
+        self.consecutive = 0;
+        self.window_at = None;
+        has_opened
+    }
+
+    /// The engine's metrics were read again: where only the want of them keeps it open, its trial may be made now.
+    /// Answer: whether that changed anything.
+    pub fn metrics_back(&mut self, now: Mono) -> bool {
+        let was_blind = std::mem::take(&mut self.is_blind);
+        let changes = was_blind && self.state(now) == BreakerState::Open;
+        if changes {
+            self.until = now;
+        }
+        changes
+    }
+
     fn open(&mut self, now: Mono, chance: &mut Chance) {
         let was_quiet = !self.is_open && now.since(self.closed_at) > FORGET;
         self.level = if was_quiet { 1 } else { self.level.saturating_add(1).min(16) };
         let time = OPEN_FIRST.saturating_mul(1 << (self.level - 1)).min(OPEN_MAX);
         self.until = now + time.mul_f64(1.0 + chance.unit() / 4.0);
-        self.is_open = true;
+        (self.is_open, self.is_blind) = (true, false);
         self.consecutive = 0;
         self.window_at = None;
     }
@@ -246,10 +271,40 @@ mod tests {
         assert!(bench.open_for() >= OPEN_FIRST * 2);
     }
 
+    #[test]
+    fn it_stays_open_while_metrics_are_lost_and_lets_a_trial_through_when_they_are_back() {
+        let mut bench = bench();
+        assert!(bench.breaker.metrics_lost(bench.now));
+        for _ in 0..100 {
+            bench.now = bench.now + Duration::from_secs(2);
+            assert!(!bench.breaker.metrics_lost(bench.now), "it is open already");
+            assert!(!bench.answer(), "what was sent before changes nothing");
+            assert_eq!((bench.state(), bench.open_for()), (BreakerState::Open, OPEN_MAX));
+        }
+        assert!(bench.breaker.metrics_back(bench.now) && !bench.breaker.metrics_back(bench.now));
+        assert_eq!(bench.state(), BreakerState::HalfOpen);
+        assert!(bench.answer());
+        assert_eq!(bench.state(), BreakerState::Closed);
+        assert!(!bench.breaker.metrics_back(bench.now), "nothing to mend");
+
+        bench.trip();
+        assert!(!bench.breaker.metrics_back(bench.now), "requests opened it");
+        assert_eq!(bench.state(), BreakerState::Open);
+    }
+
+    #[test]
+    fn metrics_that_are_never_spoken_of_again_keep_it_open_for_a_minute() {
+        let mut bench = bench();
+        bench.breaker.metrics_lost(bench.now);
+        bench.now = bench.now + OPEN_MAX;
+        assert_eq!(bench.state(), BreakerState::HalfOpen);
+        assert!(bench.fail() && !bench.breaker.metrics_back(bench.now), "the trial said more");
+    }
+
     proptest! {
         /// Whatever comes: it is open for a bounded time, it opens only at a failure, and it closes only by an answer.
         #[test]
-        fn any_order_of_events_keeps_the_rules(events in prop::collection::vec((0u8..4, 0u64..3_000), 0..300)) {
+        fn any_order_of_events_keeps_the_rules(events in prop::collection::vec((0u8..6, 0u64..3_000), 0..300)) {
             let mut bench = bench();
             for (event, millis) in events {
                 bench.now = bench.now + Duration::from_millis(millis);
@@ -258,13 +313,16 @@ mod tests {
                     0 => { bench.fail(); }
                     1 => { bench.answer(); }
                     2 => { let (now, chance) = (bench.now, &mut bench.chance); bench.breaker.eject(now, chance); }
+                    4 => { bench.breaker.metrics_lost(bench.now); }
+                    5 => { bench.breaker.metrics_back(bench.now); }
                     _ => {}
                 }
                 let after = bench.state();
                 prop_assert!(bench.open_for() <= OPEN_MAX.mul_f64(1.25));
                 match (before, after) {
-                    (BreakerState::Closed, BreakerState::Open) => prop_assert!(event == 0 || event == 2),
-                    (BreakerState::HalfOpen, BreakerState::Open) => prop_assert_eq!(event, 0),
+                    (BreakerState::Closed, BreakerState::Open) => prop_assert!([0, 2, 4].contains(&event)),
+                    (BreakerState::HalfOpen, BreakerState::Open) => prop_assert!([0, 4].contains(&event)),
+                    (BreakerState::Open, BreakerState::HalfOpen) => prop_assert_eq!(event, 5),
                     (BreakerState::HalfOpen, BreakerState::Closed) => prop_assert_eq!(event, 1),
                     (before, after) => prop_assert_eq!(before, after),
                 }

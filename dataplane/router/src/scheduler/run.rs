@@ -48,8 +48,22 @@ pub struct Session<'a> {
     pub key: u64,
     /// The pool's ring.
     pub ring: &'a Ring,
+    /// Where it went when its own engine was full.
+    pub away: Option<BoardSlot>,
     /// Load over the mean at which its engine is passed over.
     pub load_factor: f32,
+}
+
+/// How a request's session came to its endpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Seat {
+    /// No session was followed.
+    #[default]
+    Unasked,
+    /// The endpoint that every core finds by the ring.
+    Own,
+    /// Another one, for want of room there, at this time or before.
+    Away,
 }
 
 /// Runs decisions. Owner: one core.
@@ -85,14 +99,14 @@ impl Scheduler {
         within: InPool<'_>,
         ctx: &Context<'_>,
         mut look: Option<&mut PoolLook>,
-    ) -> Option<Candidate> {
+    ) -> Option<(Candidate, Seat)> {
         let InPool { table, pool, profile, session } = within;
         self.filter(table, pool, ctx, look.as_deref_mut());
         if self.candidates.is_empty() {
             return None;
         }
         let owner = session.filter(|_| profile.picker.follows_sessions());
-        let owner = owner.and_then(|session| self.session_member(session, ctx.board));
+        let (owner, seat) = owner.and_then(|session| self.session_member(session, ctx.board)).unzip();
         let ctx = &Context { session: owner.map(|candidate| candidate.slot), ..*ctx };
 
         let turn = turn(&mut self.turns, pool.metric_row.to_native(), &mut self.chance);
@@ -131,7 +145,8 @@ impl Scheduler {
         if let Some(look) = look {
             look.chosen = chosen.map(|chosen| chosen.member);
         }
-        chosen
+        let seat = seat.filter(|_| chosen == owner).unwrap_or_default();
+        Some((chosen?, seat))
     }
 
     fn filter(
@@ -161,20 +176,27 @@ impl Scheduler {
         }
     }
 
-    /// The candidate that a session belongs to: the first on the ring that is under the bound.
-    fn session_member(&self, session: Session<'_>, board: &Board) -> Option<Candidate> {
+    /// The candidate that a session belongs to: where it is already, else the first on the ring, whichever is under the
+    /// bound.
+    fn session_member(&self, session: Session<'_>, board: &Board) -> Option<(Candidate, Seat)> {
         let mut bound = Bound { requests: 0, weight: 0.0, factor: session.load_factor };
         for candidate in &self.candidates {
             bound.requests += board.in_flight(candidate.slot).max(0);
             bound.weight += candidate.weight;
         }
-        let mut found = None;
+        let admits = |candidate: &Candidate| bound.admits(board.in_flight(candidate.slot), candidate.weight);
+        let away = session.away.and_then(|slot| self.candidates.iter().find(|candidate| candidate.slot == slot));
+        let away = away.filter(|candidate| admits(candidate));
+        let (mut own, mut found) = (None, None);
         session.ring.find(session.key, |member| {
             let at = self.candidates.binary_search_by_key(&member, |candidate| candidate.member);
-            found = at.ok().and_then(|at| self.candidates.get(at)).copied();
-            found.is_some_and(|candidate| bound.admits(board.in_flight(candidate.slot), candidate.weight))
+            let Some(candidate) = at.ok().and_then(|at| self.candidates.get(at)) else { return false };
+            own.get_or_insert(member);
+            found = Some(*candidate);
+            away.is_some() || admits(candidate)
         })?;
-        found
+        let found = away.copied().or(found)?;
+        Some((found, if own == Some(found.member) { Seat::Own } else { Seat::Away }))
     }
 }
 

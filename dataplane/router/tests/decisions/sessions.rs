@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use llmgw_router::endpoint::BreakerState;
+use llmgw_router::scheduler::run::Seat;
 use llmgw_router::session::key_hash;
 use llmgw_router::{Grant, Wanted};
 use llmgw_types::BoardSlot;
@@ -36,6 +37,32 @@ fn a_full_engine_passes_its_sessions_on_and_gets_them_back() {
     assert!(loads.iter().all(|&load| load <= 13) && loads[home.idx()] >= 10, "{loads:?}");
     drop(held);
     assert_eq!(world.dispatch(0, &of("s")).unwrap().slot, home);
+}
+
+#[test]
+fn a_session_that_went_away_stays_there_while_there_is_room() {
+    let mut world = World::pool(4, &[], "p2c");
+    let own = world.dispatch(0, &of("s")).unwrap();
+    assert_eq!(own.seat, Seat::Own);
+    let _second = world.dispatch(0, &of("s")).unwrap();
+    let third = world.dispatch(0, &of("s")).unwrap();
+    assert!(third.seat == Seat::Away && third.slot != own.slot);
+    let (away, own_slot) = (third.slot, own.slot);
+    drop((own, _second, third));
+    let at = |away| Wanted { away: Some(away), ..of("s") };
+    let seat = |world: &mut World, wanted: &Wanted<'_>| {
+        let grant = world.dispatch(0, wanted).unwrap();
+        (grant.slot, grant.seat)
+    };
+    assert_eq!(seat(&mut world, &at(away)), (away, Seat::Away), "also when its own engine has room again");
+    assert_eq!(seat(&mut world, &at(own_slot)), (own_slot, Seat::Own));
+    assert_eq!(seat(&mut world, &at(BoardSlot(77))), (own_slot, Seat::Own), "gone");
+    world.board.set_ready(away, false);
+    assert_eq!(seat(&mut world, &at(away)), (own_slot, Seat::Own), "out");
+    world.board.set_ready(away, true);
+    (0..2).for_each(|_| world.board.raise(llmgw_types::CoreId(0), away, 1));
+    assert_eq!(seat(&mut world, &at(away)), (own_slot, Seat::Own), "full");
+    assert_eq!(seat(&mut world, &wanted()).1, Seat::Unasked);
 }
 
 #[test]

@@ -34,15 +34,17 @@ fn a_draining_endpoint_takes_no_new_work() {
 }
 
 #[test]
-fn a_pinned_request_goes_to_its_endpoint_and_elsewhere_only_when_that_one_is_out() {
+fn a_pinned_request_goes_to_its_endpoint_or_nowhere() {
     let mut world = World::of(&table(&[&[2, 2]], &[], "p2c", 0.0), 1);
     let pinned = Wanted { pinned: Some(BoardSlot(3)), ..wanted() };
     let grant = world.dispatch(0, &pinned).unwrap();
     assert_eq!((grant.slot, grant.pool), (BoardSlot(3), PoolIdx(1)), "also in a pool that is not the first");
     drop(grant);
     world.board.endpoint(BoardSlot(3)).set_breaker(BreakerState::Closed, NOW + Duration::from_secs(9));
-    assert!(world.slot(&pinned).unwrap() < 2, "cooling: the first pool");
-    assert!(world.slot(&Wanted { pinned: Some(BoardSlot(77)), ..wanted() }).unwrap() < 2, "gone");
+    assert_eq!(world.slot(&pinned), None, "cooling");
+    assert_eq!(world.slot(&Wanted { pinned: Some(BoardSlot(77)), ..wanted() }), None, "gone");
+    assert_eq!(world.last_resort(&pinned), Some(3), "better a try than a refusal");
+    assert_eq!(world.last_resort(&Wanted { pinned: Some(BoardSlot(77)), ..wanted() }), None);
     assert_eq!(world.slot(&Wanted { pinned: Some(BoardSlot(2)), ..wanted() }), Some(2));
 }
 

@@ -114,6 +114,12 @@ impl World {
         self.dispatch(0, wanted).ok().map(|grant| grant.slot.0)
     }
 
+    /// The same for one that would find nobody.
+    pub(crate) fn last_resort(&mut self, wanted: &Wanted<'_>) -> Option<u32> {
+        let map = Map { table: self.snapshot.table(), rings: &self.rings, profiles: &self.profiles };
+        self.cores[0].last_resort(map, wanted).ok().map(|grant| grant.slot.0)
+    }
+
     /// How often each slot gets one of `count` requests that end at once.
     pub(crate) fn shares(&mut self, count: usize, wanted: &Wanted<'_>) -> Vec<u32> {
         let mut seen = vec![0; self.board.slot_count()];

@@ -112,6 +112,12 @@ fn whole_cores(page: &mut Page, cores: &[Arc<CoreCells>]) {
         let count = merge::counters(cores.iter().filter_map(|core| core.retries.get(at)));
         page.family(&core::RETRIES).count(&[reason], count);
     }
+    for (about, subject) in core::SESSION_SUBJECTS.iter().enumerate() {
+        for (at, outcome) in core::SESSION_OUTCOMES.iter().enumerate() {
+            let cells = cores.iter().filter_map(|core| core.session_messages.get(about)?.get(at));
+            page.family(&core::SESSION_MESSAGES).count(&[subject, outcome], merge::counters(cells));
+        }
+    }
     page.family(&core::RETRIES_REFUSED).count(&[], counter(|core| &core.retries_refused));
     page.family(&core::COOLDOWNS).count(&[], counter(|core| &core.cooldowns));
     page.family(&core::LAST_RESORTS).count(&[], counter(|core| &core.last_resorts));

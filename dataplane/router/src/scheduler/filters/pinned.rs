@@ -1,5 +1,4 @@
-//! `pinned`: the request is for one endpoint only. Whoever dispatches asks again without the pin when that one is gone
-//! or out.
+//! `pinned`: the request is for one endpoint, and no other can serve it.
 
 use crate::scheduler::{Candidate, Context, Filter};
 
