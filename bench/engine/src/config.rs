@@ -33,6 +33,8 @@ pub struct EngineConfig {
     pub vocabulary: Vocabulary,
     /// Answered on `/metrics` in place of the engine's own page.
     pub metrics_text: Option<String>,
+    /// `/metrics` answers this status and no page.
+    pub metrics_status: Option<u16>,
     /// Echo `X-Request-Id` and build response ids from it.
     pub request_id_headers: bool,
     /// An idle connection is closed after so many milliseconds; 0 never. uvicorn, which serves vLLM, waits 5 s.
@@ -63,6 +65,7 @@ impl Default for EngineConfig {
             embedding_dims: 8,
             vocabulary: Vocabulary::Vllm,
             metrics_text: None,
+            metrics_status: None,
             request_id_headers: true,
             keep_alive_ms: 5_000,
             batch: BatchConfig::default(),

@@ -47,6 +47,9 @@ struct Change<'a> {
     /// A page, or `null` for the engine's own.
     #[serde(borrow, default, deserialize_with = "present")]
     metrics_text: Option<&'a RawValue>,
+    /// A status, or `null` for the page again.
+    #[serde(borrow, default, deserialize_with = "present")]
+    metrics_status: Option<&'a RawValue>,
     #[serde(default)]
     models: Option<Vec<String>>,
     #[serde(default)]
@@ -142,6 +145,11 @@ fn change(shared: &Shared, body: &[u8]) -> Result<String, String> {
         .map(|text| serde_json::from_str(text.get()))
         .transpose()
         .map_err(|cause| cause.to_string())?;
+    let metrics_status: Option<Option<u16>> = change
+        .metrics_status
+        .map(|text| serde_json::from_str(text.get()))
+        .transpose()
+        .map_err(|cause| cause.to_string())?;
     if change.models.as_ref().is_some_and(Vec::is_empty) {
         return Err("models needs a name".to_owned());
     }
@@ -151,6 +159,9 @@ fn change(shared: &Shared, body: &[u8]) -> Result<String, String> {
     let mut state = shared.lock();
     if let Some(text) = metrics_text {
         state.cfg.metrics_text = text;
+    }
+    if let Some(status) = metrics_status {
+        state.cfg.metrics_status = status;
     }
     if let Some(models) = change.models {
         state.cfg.models = models;

@@ -156,7 +156,7 @@ impl Finish {
         if let Some((tap, slot)) = &mut self.watch
             && let Some(id) = tap.feed(piece)
         {
-            self.gateway.board.stored().put(key_hash(id.as_bytes()), *slot);
+            self.gateway.place_response(key_hash(id.as_bytes()), Some(*slot));
             self.watch = None;
         }
     }

@@ -21,6 +21,7 @@ use llmgw_openai::stored::IdTap;
 use llmgw_openai::tap::Withhold;
 use llmgw_router::Wanted;
 use llmgw_router::breaker::{Failure, FailureKind};
+use llmgw_router::readiness::Standing;
 use llmgw_router::session::key_hash;
 use llmgw_types::BoardSlot;
 
@@ -333,7 +334,7 @@ pub(crate) fn target(path: Cow<'static, str>, query: &str) -> Result<Uri, ApiErr
 
 /// The endpoint that holds a response, as far as it is known.
 pub(crate) fn holder(gateway: &Gateway, id: Option<&str>) -> Option<BoardSlot> {
-    gateway.board.stored().find(key_hash(id?.as_bytes()))
+    gateway.find_response(key_hash(id?.as_bytes()))
 }
 
 pub(crate) fn metric_row(tables: &Tables, at: &Granted) -> u32 {
@@ -362,12 +363,12 @@ fn one(tables: &Tables, name: &str) -> Result<Vec<u8>, ApiError> {
 }
 
 fn ready(gateway: &Gateway) -> (u16, Vec<u8>) {
-    let (ready, known) = gateway.readiness.endpoints();
-    let status = if gateway.readiness.is_ready() && gateway.tables().is_some() { 200 } else { 503 };
-    let word = match status {
-        200 => "ready",
-        _ if gateway.readiness.is_settling() => "stopping",
-        _ => "no endpoint is ready",
-    };
-    (status, format!("{{\"status\":\"{word}\",\"endpoints_ready\":{ready},\"endpoints\":{known}}}\n").into_bytes())
+    let standing = gateway.tables().map(|tables| {
+        let slots = tables.routes().endpoints.iter().map(|endpoint| BoardSlot(endpoint.slot.to_native()));
+        Standing::of(&gateway.board, slots, Mono::now())
+    });
+    let Standing { known, ready, .. } = standing.unwrap_or_default();
+    let (is_ready, word) = gateway.readiness.judge(&standing.unwrap_or_default());
+    let body = format!("{{\"status\":\"{word}\",\"endpoints_ready\":{ready},\"endpoints\":{known}}}\n");
+    (if is_ready { 200 } else { 503 }, body.into_bytes())
 }

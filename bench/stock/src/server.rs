@@ -132,7 +132,14 @@ fn hear(gateway: &Gateway, inbox: Inbox<CoreMessage>, feed: &Latest<Feed>) {
                         return Ok(());
                     }
                     // Said between cores, of which there is one.
-                    CoreMessage::Failure(_) | CoreMessage::Success(_) | CoreMessage::Eject(_) => {}
+                    CoreMessage::Failure(_)
+                    | CoreMessage::Success(_)
+                    | CoreMessage::Eject(_)
+                    | CoreMessage::Locate(..)
+                    | CoreMessage::Located(..)
+                    | CoreMessage::Placed(..) => {}
+                    CoreMessage::MetricsLost(slot) => gateway.metrics_lost(slot),
+                    CoreMessage::MetricsBack(slot) => gateway.metrics_back(slot),
                 }
             }
         }

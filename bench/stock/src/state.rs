@@ -19,6 +19,7 @@ use llmgw_router::endpoint::BreakerState;
 use llmgw_router::metrics::CoreCells;
 use llmgw_router::readiness::Readiness;
 use llmgw_router::scheduler::run::Scheduler;
+use llmgw_router::session_table::{SessionTable, Subject};
 use llmgw_router::settings::Settings;
 use llmgw_router::{Board, Decider};
 use llmgw_types::{BoardSlot, CoreId, RequestId};
@@ -44,6 +45,7 @@ pub(crate) struct Gateway {
     counting: Mutex<()>,
     deciding: Mutex<Deciding>,
     judging: Mutex<Judging>,
+    responses: Mutex<SessionTable>,
     tables: RwLock<Option<Arc<Tables>>>,
     /// Endpoints that answered 400 to an option we added; asked without it from then on.
     refusing_usage: RwLock<Vec<BoardSlot>>,
@@ -89,6 +91,7 @@ impl Gateway {
                 breakers: Breakers::new(board.clone(), Chance::from_system()),
                 lookout: Lookout::default(),
             }),
+            responses: Mutex::new(SessionTable::new(board.clone(), CORE)),
             pool: Pool::default(),
             counting: Mutex::new(()),
             tables: RwLock::new(None),
@@ -138,6 +141,32 @@ impl Gateway {
             self.cells.decisions.count(&tally);
         }
         outcome
+    }
+
+    /// The endpoint that holds a stored response, as far as it is known and still there.
+    pub(crate) fn find_response(&self, hash: u64) -> Option<BoardSlot> {
+        let mut responses = self.responses.lock().unwrap_or_else(PoisonError::into_inner);
+        let holder = responses.find(Mono::now(), Subject::Response(hash))?;
+        self.board.is_current(holder).then_some(holder.slot)
+    }
+
+    /// Remembers which endpoint holds a stored response; none, when it was deleted.
+    pub(crate) fn place_response(&self, hash: u64, slot: Option<BoardSlot>) {
+        let mut responses = self.responses.lock().unwrap_or_else(PoisonError::into_inner);
+        match slot {
+            Some(slot) => responses.put(Mono::now(), Subject::Response(hash), self.board.holder(slot)),
+            None => responses.forget(Subject::Response(hash)),
+        }
+    }
+
+    /// The engine's metrics were not to be had several times in a row.
+    pub(crate) fn metrics_lost(&self, slot: BoardSlot) {
+        self.judging().breakers.metrics_lost(Mono::now(), slot);
+    }
+
+    /// They were read again.
+    pub(crate) fn metrics_back(&self, slot: BoardSlot) {
+        self.judging().breakers.metrics_back(Mono::now(), slot);
     }
 
     fn judging(&self) -> MutexGuard<'_, Judging> {

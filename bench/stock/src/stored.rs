@@ -70,7 +70,7 @@ async fn ask(
     let sent = attempt::send(gateway, tables, turn, &granted, &asked, deadline).await;
     let (head, upstream) = sent.inspect_err(|error| gateway.broke(slot, error.reason, tables.settings()))?;
     if act == Act::Delete && head.status.as_u16() < 300 {
-        gateway.board.stored().forget(key_hash(id.as_bytes()));
+        gateway.place_response(key_hash(id.as_bytes()), None);
     }
     let streams = is_event_stream(&head.headers);
     let told = Told { head, upstream, sent_at, arrived: Mono::now(), adds_usage: false, refusal: None };

@@ -10,6 +10,7 @@
 
 pub mod run;
 
+mod lanes;
 mod publish;
 pub mod settings;
 pub mod table;

@@ -25,7 +25,7 @@ use llmgw_types::BoardSlot;
 use llmgw_types::snapshot::EngineAddr;
 use tokio::sync::{Semaphore, watch};
 
-use self::client::{Answer, Client, Fault};
+use self::client::{Answer, Buffers, Client, Fault};
 pub(crate) use self::judge::Verdict;
 use self::judge::{Cause, Change, Judge};
 use self::models::Listing;
@@ -123,6 +123,8 @@ pub(crate) struct Shared {
     pub census: Arc<Census>,
     pub addrs: watch::Receiver<Addrs>,
     pub permits: Arc<Semaphore>,
+    /// For answers.
+    pub buffers: Buffers,
     /// Between two probes of a ready endpoint.
     pub interval: Duration,
     /// For connecting.
@@ -142,7 +144,7 @@ pub(crate) struct Prober {
 
 impl Prober {
     pub(crate) fn new(endpoint: EndpointConfig, slot: BoardSlot, shared: Shared) -> Self {
-        let client = Client::new(&endpoint, shared.connect_time);
+        let client = Client::new(&endpoint, shared.connect_time, shared.buffers.clone());
         let chance = Chance::from_system();
         Self { endpoint, slot, shared, client, judge: Judge::default(), chance, is_list_doubt_told: false }
     }

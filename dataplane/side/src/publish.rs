@@ -13,12 +13,13 @@ use llmgw_router::board::Board;
 use llmgw_router::feed::Feed;
 use llmgw_router::message::CoreMessage;
 use llmgw_router::settings::Settings;
-use llmgw_runtime::mailbox::{Latest, Post};
+use llmgw_runtime::mailbox::Latest;
 use llmgw_types::snapshot::SnapshotError;
-use llmgw_types::{BoardSlot, CoreId, Snapshot};
+use llmgw_types::{BoardSlot, Snapshot};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_rustls::rustls::ClientConfig;
 
+use crate::lanes::Lanes;
 use crate::run::Stage;
 use crate::settings::settings;
 use crate::table::{self, Addrs, BoardFull, Book, View};
@@ -54,13 +55,13 @@ pub(crate) struct Published {
     pub slots: HashMap<String, BoardSlot>,
 }
 
-/// The only writer of feeds and the only sender of the side runtime.
+/// The only writer of feeds.
 pub(crate) struct Publisher {
     config: Arc<ServerConfig>,
     settings: Arc<Settings>,
     board: Arc<Board>,
     feeds: Vec<Arc<Latest<Feed>>>,
-    post: Post<CoreMessage>,
+    lanes: Lanes,
     book: Book,
     view: watch::Sender<Arc<View>>,
     told: Stage,
@@ -72,12 +73,12 @@ impl Publisher {
         config: Arc<ServerConfig>,
         board: Arc<Board>,
         feeds: Vec<Arc<Latest<Feed>>>,
-        post: Post<CoreMessage>,
+        lanes: Lanes,
         created: u64,
     ) -> Self {
         let book = Book::new(&board, created);
         let settings = Arc::new(settings(&config));
-        Self { config, settings, board, feeds, post, book, view: watch::Sender::default(), told: Stage::Serving }
+        Self { config, settings, board, feeds, lanes, book, view: watch::Sender::default(), told: Stage::Serving }
     }
 
     /// The names of the newest table.
@@ -117,7 +118,7 @@ impl Publisher {
         // Names first: a core's record may be read before this thread comes back here.
         self.view.send_replace(Arc::new(View::of(&table, &self.book)));
         self.feeds.iter().for_each(|latest| latest.put(feed.clone()));
-        self.tell(CoreMessage::FeedReady);
+        self.lanes.tell_all(CoreMessage::FeedReady);
         tracing::debug!(generation = table.generation, bytes = feed.snapshot.size_bytes(), "route table published");
         Ok(table.generation)
     }
@@ -128,12 +129,6 @@ impl Publisher {
         self.config.endpoints.iter().map(|endpoint| Ok(erased(trust::of(endpoint)?))).collect()
     }
 
-    fn tell(&mut self, message: CoreMessage) {
-        for core in 0..self.feeds.len() {
-            self.post.send_or_keep(CoreId(u32::try_from(core).unwrap_or(u32::MAX)), message);
-        }
-    }
-
     fn tell_stage(&mut self, stage: Stage) {
         let steps = [
             (Stage::Settling, CoreMessage::Settle),
@@ -142,7 +137,7 @@ impl Publisher {
         ];
         for (step, message) in steps {
             if self.told < step && step <= stage {
-                self.tell(message);
+                self.lanes.tell_all(message);
                 self.told = step;
             }
         }
@@ -156,7 +151,7 @@ impl Publisher {
         mut commands: mpsc::Receiver<Command>,
     ) {
         loop {
-            let is_sent = self.post.flush();
+            let is_sent = self.lanes.flush();
             tokio::select! {
                 // A sender that is gone means that the side runtime is ending; whoever ends it aborts this task.
                 Ok(()) = addrs.changed() => {
@@ -197,7 +192,7 @@ mod tests {
         let mesh = Mesh::new(2, 1, 8).expect("descriptors");
         let feeds: Vec<_> = (0..2).map(|_| Arc::new(Latest::default())).collect();
         let board = Arc::new(Board::new(2, slots));
-        (Publisher::new(Arc::new(config), board, feeds.clone(), mesh.post(2), 7), feeds)
+        (Publisher::new(Arc::new(config), board, feeds.clone(), Lanes::new(mesh.post(2), 2), 7), feeds)
     }
 
     #[test]

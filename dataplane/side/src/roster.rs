@@ -15,6 +15,8 @@ use llmgw_types::BoardSlot;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 
+use crate::lanes::Lanes;
+use crate::probe::client::Buffers;
 use crate::probe::{Census, PROBES_MAX, Prober, Shared};
 use crate::resolve;
 use crate::scrape::{self, SCRAPES_MAX, Scraper};
@@ -23,8 +25,10 @@ use crate::table::Addrs;
 pub(crate) struct Roster {
     census: Arc<Census>,
     addrs: Arc<watch::Sender<Addrs>>,
+    lanes: Lanes,
     permits: Arc<Semaphore>,
     scrape_permits: Arc<Semaphore>,
+    buffers: Buffers,
     probes: HashMap<String, Probe>,
     hosts: HashMap<String, AbortHandle>,
     tasks: JoinSet<()>,
@@ -39,12 +43,14 @@ struct Probe {
 
 impl Roster {
     /// Nobody is asked yet.
-    pub(crate) fn new(census: Arc<Census>, addrs: Arc<watch::Sender<Addrs>>) -> Self {
+    pub(crate) fn new(census: Arc<Census>, addrs: Arc<watch::Sender<Addrs>>, lanes: Lanes) -> Self {
         Self {
             census,
             addrs,
+            lanes,
             permits: Arc::new(Semaphore::new(PROBES_MAX)),
             scrape_permits: Arc::new(Semaphore::new(SCRAPES_MAX)),
+            buffers: Buffers::default(),
             probes: HashMap::new(),
             hosts: HashMap::new(),
             tasks: JoinSet::new(),
@@ -67,13 +73,16 @@ impl Roster {
             census: self.census.clone(),
             addrs: self.addrs.subscribe(),
             permits: self.permits.clone(),
+            buffers: self.buffers.clone(),
             interval: config.router.scrape_interval,
             connect_time: config.router.timeouts.connect,
         };
         let scraping = scrape::Shared {
             board: self.census.board(),
+            lanes: self.lanes.clone(),
             addrs: self.addrs.subscribe(),
             permits: self.scrape_permits.clone(),
+            buffers: self.buffers.clone(),
             interval: config.router.scrape_interval,
             connect_time: config.router.timeouts.connect,
         };

@@ -17,6 +17,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
 
 use crate::access::Drain;
+use crate::lanes::Lanes;
 use crate::page::{self, Sources};
 use crate::probe::Census;
 use crate::publish::{PublishError, Publisher};
@@ -85,11 +86,12 @@ impl Side {
             requests: ask.clone(),
             runtime: runtime.handle().clone(),
         };
+        let lanes = Lanes::new(setup.post, setup.cells.len());
         let mut publisher = Publisher::new(
             setup.config.clone(),
             setup.board.clone(),
             setup.feeds.clone(),
-            setup.post,
+            lanes.clone(),
             started.unix_seconds(),
         );
         publisher.publish(&Addrs::default())?;
@@ -116,6 +118,7 @@ impl Side {
             ask,
             requests,
             publisher,
+            lanes,
             census,
             admin: setup.admin,
             stage: stage.subscribe(),
@@ -244,6 +247,7 @@ struct Parts {
     ask: mpsc::Sender<Request>,
     requests: mpsc::Receiver<Request>,
     publisher: Publisher,
+    lanes: Lanes,
     census: Arc<Census>,
     sources: Arc<Sources>,
     drain: Arc<Drain>,
@@ -257,7 +261,7 @@ impl Parts {
         let mut tasks = JoinSet::new();
         let addrs = Arc::new(watch::Sender::new(Addrs::default()));
         let first_round = self.census.clone();
-        let mut roster = Roster::new(self.census, addrs.clone());
+        let mut roster = Roster::new(self.census, addrs.clone(), self.lanes);
         roster.follow(&self.running.borrow().clone(), &self.publisher.slots());
         let (tell, commands) = mpsc::channel(1);
         let reloader = Reloader {

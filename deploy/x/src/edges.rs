@@ -55,6 +55,7 @@ pub(crate) const ROOMS: &[Room] = &[
             "llmgw-config",
             "llmgw-engines",
             "llmgw-runtime",
+            "llmgw-http",
             "llmgw-router",
         ]),
     },
@@ -136,7 +137,7 @@ pub(crate) const WRAPPERS: &[Wrapper] = &[
     Wrapper {
         crates: &["hyper", "hyper-util", "http-body-util"],
         allowed_in: &["llmgw-side", "llmgw-stock"],
-        because: "only the admin page, the probes and the conventional gateway speak HTTP by a library",
+        because: "only the admin page and the conventional gateway speak HTTP by a library",
     },
     Wrapper {
         crates: &["rustls", "tokio-rustls", "rustls-native-certs"],

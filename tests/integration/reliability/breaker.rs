@@ -76,3 +76,47 @@ fn an_engine_that_ends_its_streams_with_an_error_of_its_own_is_left_to_the_other
     });
     assert_eq!(fleet.engines[0].calls().len(), 5);
 }
+
+/// Plan 7.6: three failed scrapes in a row trip the breaker.
+#[test]
+fn an_engine_whose_metrics_die_is_left_alone_until_they_are_back() {
+    let fleet = Fleet::local(2, "scrape_interval: 50ms\ncooldown_seconds: 0");
+    let is_stale = |engine: &str| fleet.count("llmgw_endpoint_metrics_stale", &[("replica", engine)]);
+    wait_for("a page of each", WITHIN, || {
+        let shown = fleet.gateway.metrics();
+        ["engine-0", "engine-1"].iter().all(|name| shown.sum("llmgw_endpoint_running", &[("replica", name)]).is_some())
+    });
+    // A path that an engine does not know says nothing of the engine.
+    fleet.engines[0].configure(&json!({ "metrics_status": 404 }));
+    wait_for("no page", WITHIN, || is_stale("engine-0") == 1);
+    let pages = || {
+        let of_metrics = |call: &llmgw_test_kit::engine::Recorded| call.target == "/metrics";
+        fleet.engines[0].requests().iter().filter(|call| of_metrics(call)).count()
+    };
+    let before = pages();
+    wait_for("five more scrapes", WITHIN, || pages() >= before + 5);
+    assert_eq!(fleet.breaker(0), 0);
+    fleet.engines[0].configure(&json!({ "metrics_status": null }));
+    wait_for("the page again", WITHIN, || is_stale("engine-0") == 0);
+
+    let before = pages();
+    fleet.engines[0].configure(&json!({ "metrics_status": 500 }));
+    wait_for("an open breaker", WITHIN, || fleet.breaker(0) == 2);
+    assert!(pages() >= before + 3, "three failures in a row, no fewer");
+    let before = fleet.engines[0].calls().len();
+    let replies = fleet.load(2, 20, &chat("hello"), || ());
+    assert_all_well(&replies);
+    assert_eq!(fleet.engines[0].calls().len(), before, "its API lives, and nobody asks it");
+    assert_eq!(fleet.breaker(1), 0);
+
+    fleet.engines[0].configure(&json!({ "metrics_status": null }));
+    wait_for("a half-open breaker", WITHIN, || fleet.breaker(0) == 1);
+    wait_for("a closed breaker", WITHIN, || {
+        assert_eq!(fleet.ask(&chat("hello")).status, 200);
+        fleet.breaker(0) == 0
+    });
+    wait_for("its share of requests", WITHIN, || {
+        fleet.ask(&chat("hello"));
+        fleet.engines[0].calls().len() > before + 1
+    });
+}

@@ -22,6 +22,10 @@ pub(crate) async fn answer(request: &Request, reply: &mut Reply<'_, '_>) -> Answ
         "/version" => json!({ "version": format!("sim-{}", env!("CARGO_PKG_VERSION")) }).to_string(),
         "/load" => json!({ "server_load": reply.shared.lock().batch.running_count() }).to_string(),
         "/metrics" => {
+            let status = reply.shared.lock().cfg.metrics_status;
+            if let Some(status) = status {
+                return reply.whole(status, "text/plain", &[], b"").await.map(|()| None);
+            }
             let page = metrics::page(&reply.shared);
             let version = if vocabulary == Vocabulary::Vllm { "1.0.0" } else { "0.0.4" };
             let content_type = format!("text/plain; version={version}; charset=utf-8");

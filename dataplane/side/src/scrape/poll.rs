@@ -11,14 +11,16 @@ use llmgw_engines::names::Names;
 use llmgw_kit::chance::Chance;
 use llmgw_kit::clock::Mono;
 use llmgw_router::board::Board;
-use llmgw_router::endpoint::MetricsState;
+use llmgw_router::endpoint::{BreakerState, MetricsState};
+use llmgw_router::message::CoreMessage;
 use llmgw_types::BoardSlot;
 use tokio::sync::{Semaphore, watch};
 
 use super::learn::Learner;
-use super::watch::{Outcome, Saying, Watch};
+use super::watch::{Outcome, Pulse, Saying, Sign, Watch};
+use crate::lanes::Lanes;
 use crate::probe::Verdict;
-use crate::probe::client::{Answer, Client, Fault};
+use crate::probe::client::{Answer, Body, Buffers, Client, Fault};
 use crate::resolve::jittered;
 use crate::table::Addrs;
 
@@ -31,8 +33,11 @@ const PAGE_BYTES_MAX: usize = 4 << 20;
 #[derive(Clone)]
 pub(crate) struct Shared {
     pub board: Arc<Board>,
+    pub lanes: Lanes,
     pub addrs: watch::Receiver<Addrs>,
     pub permits: Arc<Semaphore>,
+    /// For pages.
+    pub buffers: Buffers,
     /// Between two scrapes of an endpoint.
     pub interval: Duration,
     /// For connecting; an answer has a limit of its own.
@@ -49,6 +54,7 @@ pub(crate) struct Scraper {
     names: Names,
     learner: Learner,
     watch: Watch,
+    pulse: Pulse,
     chance: Chance,
 }
 
@@ -74,11 +80,12 @@ impl Scraper {
         }
         Some(Self {
             slot,
-            client: Client::new(&endpoint, shared.connect_time),
+            client: Client::new(&endpoint, shared.connect_time, shared.buffers.clone()),
             path,
             names,
             learner: Learner::new(endpoint.batch_capacity, endpoint.kv_capacity_tokens),
             watch: Watch::default(),
+            pulse: Pulse::default(),
             chance: Chance::from_system(),
             endpoint,
             shared,
@@ -102,6 +109,7 @@ impl Scraper {
     async fn turn(&mut self) {
         let outcome = self.scrape().await;
         let is_ready = self.shared.board.is_ready(self.slot);
+        self.tell_owner(outcome.sign(), is_ready);
         let replica = self.endpoint.name.as_str();
         let url = &self.endpoint.url;
         match self.watch.hear(outcome, is_ready) {
@@ -111,6 +119,19 @@ impl Scraper {
             Some(Saying::Unanswered(reason)) => tracing::warn!(replica, %url, reason, "metrics not answered"),
             Some(Saying::Healed) => tracing::info!(replica, %url, "metric contract kept again"),
             None => {}
+        }
+    }
+
+    /// What the endpoint's breaker should know. An endpoint that is not ready gets no requests anyway.
+    fn tell_owner(&mut self, sign: Sign, is_ready: bool) {
+        let is_closed = self.shared.board.endpoint(self.slot).breaker() == BreakerState::Closed;
+        if self.pulse.hear(sign) && is_ready {
+            if is_closed {
+                tracing::warn!(replica = self.endpoint.name, "metrics lost: the endpoint's breaker opens");
+            }
+            self.shared.lanes.tell_owner(self.slot, CoreMessage::MetricsLost(self.slot));
+        } else if sign == Sign::Alive && !is_closed {
+            self.shared.lanes.tell_owner(self.slot, CoreMessage::MetricsBack(self.slot));
         }
     }
 
@@ -155,7 +176,7 @@ impl Scraper {
         u32::try_from(self.shared.board.in_flight(self.slot).max(0)).unwrap_or(u32::MAX)
     }
 
-    async fn page(&mut self) -> Result<hyper::body::Bytes, Outcome> {
+    async fn page(&mut self) -> Result<Body, Outcome> {
         let Ok(_permit) = self.shared.permits.clone().acquire_owned().await else {
             return Err(Outcome::Unanswered(String::new()));
         };

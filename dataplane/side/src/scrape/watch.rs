@@ -35,6 +35,48 @@ enum Trouble {
     Unanswered,
 }
 
+impl Outcome {
+    /// What it says of the engine itself. A page in other words than ours, and a path that the engine does not know,
+    /// are a mistake in its version or in our configuration: requests are none the worse for them.
+    pub(crate) fn sign(&self) -> Sign {
+        match self {
+            Self::Kept => Sign::Alive,
+            Self::Broken(violation) if violation.rest.is_some() => Sign::Alive,
+            Self::Broken(_) => Sign::None,
+            Self::NoPage { status: 500 | 502..=599, .. } | Self::Unanswered(_) => Sign::Failing,
+            Self::NoPage { .. } => Sign::None,
+        }
+    }
+}
+
+/// What a scrape says of the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sign {
+    /// It showed its numbers.
+    Alive,
+    /// It did not do what it did before.
+    Failing,
+    /// Nothing.
+    None,
+}
+
+/// Scrapes of one endpoint that failed in a row, for its breaker.
+#[derive(Debug, Default)]
+pub(crate) struct Pulse {
+    was_alive: bool,
+    failed: u32,
+}
+
+impl Pulse {
+    /// Takes a scrape's sign. Answer: whether the engine's metrics are lost by now. Those of an engine that never
+    /// showed any cannot be.
+    pub(crate) fn hear(&mut self, sign: Sign) -> bool {
+        self.failed = if sign == Sign::Failing { self.failed.saturating_add(1) } else { 0 };
+        self.was_alive |= sign == Sign::Alive;
+        self.was_alive && self.failed >= UNANSWERED_MAX
+    }
+}
+
 /// What was said of one endpoint's metrics.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
@@ -86,6 +128,34 @@ mod tests {
 
     fn silent() -> Outcome {
         Outcome::Unanswered("silence".to_owned())
+    }
+
+    #[test]
+    fn three_failures_in_a_row_of_an_engine_that_showed_its_numbers_are_a_sign() {
+        let page = "vllm:num_requests_running 1\nvllm:num_requests_waiting 0\n";
+        let no_page = |status| Outcome::NoPage { status, reason: String::new() };
+        for (outcome, sign) in [
+            (Outcome::Kept, Sign::Alive),
+            (broken(page), Sign::Alive),
+            (broken("llamacpp:requests_processing 1\n"), Sign::None),
+            (no_page(404), Sign::None),
+            (no_page(501), Sign::None),
+            (no_page(200), Sign::None),
+            (no_page(500), Sign::Failing),
+            (no_page(503), Sign::Failing),
+            (silent(), Sign::Failing),
+        ] {
+            assert_eq!(outcome.sign(), sign, "{outcome:?}");
+        }
+        let heard = |signs: &[Sign]| {
+            let mut pulse = Pulse::default();
+            signs.iter().map(|sign| pulse.hear(*sign)).collect::<Vec<_>>()
+        };
+        let (alive, failing, none) = (Sign::Alive, Sign::Failing, Sign::None);
+        assert_eq!(heard(&[failing; 5]), [false; 5], "it never showed any");
+        assert_eq!(heard(&[alive, failing, failing, failing, failing]), [false, false, false, true, true]);
+        assert_eq!(heard(&[alive, failing, failing, alive, failing, failing]), [false; 6]);
+        assert_eq!(heard(&[alive, failing, failing, none, failing, failing]), [false; 6], "it answered");
     }
 
     #[test]
