@@ -25,8 +25,8 @@ use llmgw_types::{BoardSlot, CoreId};
 
 use crate::lanes::Lanes;
 
-/// How long an owner's answer is waited for. An engine needs longer for the prompt that a wrong guess costs; a core that
-/// does not come to its mailbox for so long is in trouble of its own.
+/// How long an owner's answer is waited for. An engine needs longer for the prompt that a wrong guess costs; a core
+/// that does not come to its mailbox for so long is in trouble of its own.
 const ANSWER_TIME: Duration = Duration::from_millis(250);
 /// Questions that one core has open; a request beyond them asks nobody.
 const OPEN_MAX: usize = 1024;

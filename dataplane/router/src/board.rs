@@ -169,8 +169,8 @@ impl Board {
         self.endpoints.get(holder.slot.idx()).is_some_and(|cells| cells.tenure() == holder.tenure)
     }
 
-    /// Whether the table of `core`, which owns the session, may know it. Never wrong when it says no, but for what is on
-    /// its way. Cost: one load.
+    /// Whether the table of `core`, which owns the session, may know it. Never wrong when it says no, but for what is
+    /// on its way. Cost: one load.
     pub fn may_know_session(&self, core: CoreId, hash: u64) -> bool {
         self.cores[core.idx()].sessions[hash as usize % MARKS].load(Ordering::Relaxed) > 0
     }

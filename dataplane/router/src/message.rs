@@ -39,7 +39,8 @@ pub enum CoreMessage {
     MetricsLost(BoardSlot),
     /// They were read again.
     ///
-    /// From: side. Bound: one a scrape, while the endpoint's breaker is not closed. Loss: the next scrape says it again.
+    /// From: side. Bound: one a scrape, while the endpoint's breaker is not closed. Loss: the next scrape says it
+    /// again.
     MetricsBack(BoardSlot),
     /// Who has a session or a stored response that the receiver owns? Answered by [`CoreMessage::Located`].
     ///

@@ -153,8 +153,8 @@ impl<M> Mailbox<M> {
         }
     }
 
-    /// Takes what has arrived, as [`Mailbox::receive`], without a wait. Whatever was sent before a message that is taken
-    /// already is taken then, at most a turn's worth.
+    /// Takes what has arrived, as [`Mailbox::receive`], without a wait. Whatever was sent before a message that is
+    /// taken already is taken then, at most a turn's worth.
     pub fn look(&mut self, into: &mut Vec<M>) {
         self.take(into);
     }

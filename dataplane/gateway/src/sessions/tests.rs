@@ -107,8 +107,11 @@ fn shuffle(seed: u64) {
         match chance.below(3) {
             0 if client.asking.is_none() => {
                 // On the owner itself, and where the board does not show a session yet, nobody is asked.
-                let is_asked = owner.idx() != here
-                    && !matches!(client.subject, Subject::Session(hash) if !sessions.board.may_know_session(owner, hash));
+                let may_be_away = match client.subject {
+                    Subject::Session(hash) => sessions.board.may_know_session(owner, hash),
+                    Subject::Response(_) => true,
+                };
+                let is_asked = owner.idx() != here && may_be_away;
                 client.asking = Some((!client.is_heard && !is_asked, ask(&sessions, client.subject)));
             }
             // Notices over different lanes overtake each other: the next one waits for the one before.

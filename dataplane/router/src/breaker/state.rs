@@ -2,10 +2,10 @@
 //! counts and the draw are handed in.
 //!
 //! It opens after [`CONSECUTIVE_MAX`] failures without an answer between them, or when half of at least
-//! [`RATIO_MIN`] requests of a [`WINDOW`] failed, or when its pool's judge says so. While the engine's own metrics are
-//! not to be had it stays open, a minute beyond the newest failure; once they are back it is half-open. Else its time is a second at first and
-//! doubles with every failed trial up to a minute, with up to a quarter more by lot, so that several gateways do not
-//! come back together.
+//! [`RATIO_MIN`] requests of a [`WINDOW`] failed, or when its pool's judge says so. While the engine's own metrics
+//! are not to be had it stays open, a minute beyond the newest failure; once they are back it is half-open. Else
+//! its time is a second at first and doubles with every failed trial up to a minute, with up to a quarter more by
+//! lot, so that several gateways do not come back together.
 
 use std::time::Duration;
 
@@ -133,8 +133,8 @@ impl Breaker {
         changes
     }
 
-    /// Opens it, or keeps it open, because the engine's metrics were not to be had again and again. Answer: whether that
-    /// opened it.
+    /// Opens it, or keeps it open, because the engine's metrics were not to be had again and again. Answer: whether
+    /// that opened it.
     pub fn metrics_lost(&mut self, now: Mono) -> bool {
         let has_opened = self.state(now) != BreakerState::Open;
         (self.is_open, self.is_blind) = (true, true);
