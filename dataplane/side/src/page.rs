@@ -5,6 +5,7 @@
 //! reads cells.
 
 mod api;
+mod guests;
 mod text;
 mod token;
 
@@ -22,12 +23,11 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use llmgw_kit::clock::Mono;
 use llmgw_router::readiness::Standing;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
 
+use self::guests::{Guests, Turn};
 pub(crate) use self::text::Sources;
 
-/// Connections served at once; further ones wait to be accepted.
+/// Connections served at once; at the bound a further one takes the place of the one that is silent longest.
 const CONNECTIONS_MAX: usize = 64;
 const HEADER_BYTES_MAX: usize = 16 << 10;
 const HEADER_COUNT_MAX: usize = 64;
@@ -43,20 +43,15 @@ const JSON: &str = "application/json";
 
 /// Serves until the runtime ends.
 pub(crate) async fn serve(listener: TcpListener, sources: Arc<Sources>) {
-    let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    let mut connections = JoinSet::new();
+    let mut guests = Guests::<CONNECTIONS_MAX>::default();
     let mut is_failing = false;
     loop {
-        let Ok(permit) = permits.clone().acquire_owned().await else { return };
-        while connections.try_join_next().is_some() {}
         match listener.accept().await {
             Ok((stream, _)) => {
                 is_failing = false;
+                guests.make_room().await;
                 let sources = sources.clone();
-                connections.spawn(async move {
-                    serve_one(stream, sources).await;
-                    drop(permit);
-                });
+                guests.seat(|turn| serve_one(stream, sources, turn));
             }
             Err(error) => {
                 if !std::mem::replace(&mut is_failing, true) {
@@ -68,17 +63,19 @@ pub(crate) async fn serve(listener: TcpListener, sources: Arc<Sources>) {
     }
 }
 
-async fn serve_one(stream: TcpStream, sources: Arc<Sources>) {
+async fn serve_one(stream: TcpStream, sources: Arc<Sources>, turn: Arc<Turn>) {
     let _ = stream.set_nodelay(true);
     let service = service_fn(move |request: Request<Incoming>| {
-        let sources = sources.clone();
+        let (sources, turn) = (sources.clone(), turn.clone());
         async move {
             let path = request.uri().path();
-            let response = match path.strip_prefix(api::PREFIX) {
-                Some(below) => api::answer(&request, below, &sources).await,
-                None => answer(request.method(), path, &sources),
+            let response = async {
+                match path.strip_prefix(api::PREFIX) {
+                    Some(below) => api::answer(&request, below, &sources).await,
+                    None => answer(request.method(), path, &sources),
+                }
             };
-            Ok::<_, Infallible>(response)
+            Ok::<_, Infallible>(turn.answer(response).await)
         }
     });
     let mut builder = Builder::new();
