@@ -38,6 +38,7 @@ pub(crate) struct Finish {
     pub(crate) errors: ErrorStyle,
     pub(crate) explanation: Option<String>,
     pub(crate) received: Option<Mono>,
+    pub(crate) connect_time: Option<Duration>,
     pub(crate) first_byte: Option<Mono>,
     pub(crate) sent_bytes: u64,
     pub(crate) is_streamed: bool,
@@ -78,6 +79,7 @@ impl Finish {
             errors: ErrorStyle::OpenAi,
             explanation: None,
             received: None,
+            connect_time: None,
             first_byte: None,
             sent_bytes: 0,
             is_streamed: false,
@@ -200,6 +202,7 @@ impl Drop for Finish {
             attempt_count: self.attempt_count,
             body_us: since_head(self.received),
             route_us: since_head(self.routed),
+            connect_us: self.connect_time.map(micros),
             first_byte_us: since_head(self.first_byte),
             first_token_us: since_head(self.first_token),
             duration_us: micros(duration),
@@ -207,6 +210,7 @@ impl Drop for Finish {
             prompt_tokens: usage.prompt,
             cached_tokens: usage.cached,
             completion_tokens: usage.completion,
+            audio_ms: usage.audio_ms,
             sent_bytes: self.sent_bytes,
         };
         let is_failure = self.status >= 500 || (self.reason.is_some() && self.status < 400);
@@ -231,6 +235,7 @@ impl Drop for Finish {
             if let Some((usage, absurd_count)) = &self.usage {
                 pool.prompt_tokens.add(usage.prompt.unwrap_or(0));
                 pool.completion_tokens.add(usage.completion.unwrap_or(0));
+                pool.audio_ms.add(usage.audio_ms.unwrap_or(0));
                 if *absurd_count > 0 {
                     cells.usage_absent[1].increment();
                 } else if usage.is_empty() && self.usage_report == UsageReport::Expected {

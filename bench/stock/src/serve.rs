@@ -209,6 +209,7 @@ impl Reply {
     pub(crate) async fn respond(self, client: &Client, tables: &Arc<Tables>, mut finish: Finish) -> Outcome {
         let Self { told, granted, received, deadline, streams, withhold } = self;
         let Told { head, mut upstream, sent_at, arrived, refusal, .. } = told;
+        finish.connect_time = upstream.connect_time;
         let Client { gateway, turn } = client;
         let settings = tables.settings();
         let served = Served { tables, granted: &granted, received, sent_at, arrived };

@@ -87,17 +87,24 @@ pub(crate) async fn exchange(
     limits: Limits,
 ) -> Result<(hyper::http::response::Parts, Upstream), Fault> {
     let mut idle = poll_fn(|cx| Poll::Ready(pool.checkout(&target.place, cx))).await;
+    let mut connect_time = None;
     loop {
         let is_reused = idle.is_some();
         let mut wire = match idle.take() {
             Some(wire) => wire,
-            None => connect(pool, target, limits).await?,
+            None => {
+                let began = Mono::now();
+                let wire = connect(pool, target, limits).await?;
+                connect_time = Some(Mono::now().since(began));
+                wire
+            }
         };
         match ask(&mut wire, turn, outgoing.request(), limits).await {
             Ok(response) => {
                 let (head, body) = response.into_parts();
                 let idle_limit = Duration::from_millis(target.idle_limit_ms().into());
-                return Ok((head, Upstream { wire: Some(wire), body, place: target.place.clone(), idle_limit }));
+                let place = target.place.clone();
+                return Ok((head, Upstream { wire: Some(wire), body, place, idle_limit, connect_time }));
             }
             Err(Fault::Exchange(ExchangeError::ClosedBeforeHead)) if is_reused => pool.counts().retried(),
             Err(fault) => return Err(fault),
@@ -197,6 +204,8 @@ pub(crate) struct Upstream {
     wire: Option<Box<Wire>>,
     body: Incoming,
     place: Place,
+    /// What connecting took; none on a connection used before.
+    pub(crate) connect_time: Option<Duration>,
     idle_limit: Duration,
 }
 

@@ -42,6 +42,7 @@ pub(crate) struct Finish {
     attempt_count: u32,
     received: Option<Mono>,
     routed: Option<Mono>,
+    connect_time: Option<Duration>,
     first_byte: Option<Mono>,
     first_token: Option<Mono>,
     last_token: Option<Mono>,
@@ -80,6 +81,7 @@ impl Finish {
             attempt_count: 0,
             received: None,
             routed: None,
+            connect_time: None,
             first_byte: None,
             first_token: None,
             last_token: None,
@@ -152,6 +154,11 @@ impl Finish {
 
     pub(crate) fn stream(&mut self) {
         self.is_streamed = true;
+    }
+
+    /// What connecting to the engine that answers took; none on a connection used before.
+    pub(crate) fn connected(&mut self, time: Option<Duration>) {
+        self.connect_time = time;
     }
 
     /// The head of the engine's answer that is passed on has arrived.
@@ -235,6 +242,7 @@ impl Drop for Finish {
         if let Some(usage) = &self.usage {
             pool.prompt_tokens.add(usage.prompt.unwrap_or(0));
             pool.completion_tokens.add(usage.completion.unwrap_or(0));
+            pool.audio_ms.add(usage.audio_ms.unwrap_or(0));
         }
         let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
         let since_head = |at: Option<Mono>| at.map(|at| micros(at.since(self.began)));
@@ -252,6 +260,7 @@ impl Drop for Finish {
             attempt_count: self.attempt_count,
             body_us: since_head(self.received),
             route_us: since_head(self.routed),
+            connect_us: self.connect_time.map(micros),
             first_byte_us: since_head(self.first_byte),
             first_token_us: since_head(self.first_token),
             duration_us: micros(duration),
@@ -259,6 +268,7 @@ impl Drop for Finish {
             prompt_tokens: usage.prompt,
             cached_tokens: usage.cached,
             completion_tokens: usage.completion,
+            audio_ms: usage.audio_ms,
             sent_bytes: self.sent_bytes,
         };
         self.core.record(record, self.status >= 500 || (self.reason.is_some() && self.status < 400));

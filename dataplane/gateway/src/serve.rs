@@ -140,6 +140,7 @@ async fn infer(
 
     let Asked { mut upstream, sent_at, arrived, adds_usage, body } = asked;
     let (opened, slot) = (Mono::now(), at.grant.slot);
+    finish.connected(upstream.connect_time());
     let overhead = sent_at.since(received);
     let answer = Answer { head: &answer, served: &served, slot, overhead, sent_at, arrived, opened };
     if route.stores {

@@ -72,7 +72,7 @@ pub async fn exchange<C: Connector>(
         let mut upstream = match idle.take() {
             Some(ahead) => {
                 count(&pool.counts().reused);
-                Upstream::new(ahead, pool, target, true)
+                Upstream::reused(ahead, pool, target)
             }
             None => connect(pool, connector, target, connect_timeout).await?,
         };
@@ -94,10 +94,11 @@ async fn connect<C: Connector>(
     target: &Target<'_>,
     limit: Duration,
 ) -> Result<Upstream<C::Io>, ExchangeError> {
+    let began = Mono::now();
     let io = timeout(limit, connector.connect(target))
         .await
         .map_err(|_| ExchangeError::ConnectTimeout)?
         .map_err(|error| TlsFault::within(&error).map_or(ExchangeError::Connect(error.kind()), ExchangeError::Tls))?;
     count(&pool.counts().opened);
-    Ok(Upstream::fresh(io, pool, target))
+    Ok(Upstream::fresh(io, pool, target, Mono::now().since(began)))
 }

@@ -47,6 +47,8 @@ pub struct AccessRecord {
     pub body_us: Option<u64>,
     /// Head to the first choice of an endpoint.
     pub route_us: Option<u64>,
+    /// Time to connect to the engine that answered, TLS included; none on a connection used before.
+    pub connect_us: Option<u64>,
     /// Head to the head of the engine's answer.
     pub first_byte_us: Option<u64>,
     /// Head to first token.
@@ -61,6 +63,8 @@ pub struct AccessRecord {
     pub cached_tokens: Option<u64>,
     /// The engine's word, or none.
     pub completion_tokens: Option<u64>,
+    /// Sound that the engine counted, in milliseconds; none where it counts tokens.
+    pub audio_ms: Option<u64>,
     /// Bytes of answer body sent.
     pub sent_bytes: u64,
 }

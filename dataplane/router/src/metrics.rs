@@ -54,6 +54,13 @@ pub static TOKENS: MetricDesc = MetricDesc {
     kind: Kind::Counter,
     labels: &[MODEL, Label::closed("direction", &["prompt", "completion"])],
 };
+/// See [`PoolCells::audio_ms`].
+pub static AUDIO_SECONDS: MetricDesc = MetricDesc {
+    name: "llmgw_audio_seconds_total",
+    help: "Sound in requests, in seconds as the engines reported them; only of models whose engines do",
+    kind: Kind::Counter,
+    labels: &[MODEL],
+};
 /// See [`CoreCells::overhead`].
 pub static OVERHEAD_SECONDS: MetricDesc = MetricDesc {
     name: "llmgw_overhead_seconds",
@@ -176,6 +183,7 @@ pub static METRICS: &[&MetricDesc] = &[
     &TTFT,
     &TPOT,
     &TOKENS,
+    &AUDIO_SECONDS,
     &OVERHEAD_SECONDS,
     &USAGE_ABSENT,
     &BROKEN_STREAMS,
@@ -215,6 +223,8 @@ pub struct PoolCells {
     pub prompt_tokens: Counter,
     /// Completion tokens, engines' words.
     pub completion_tokens: Counter,
+    /// Sound in milliseconds, engines' words.
+    pub audio_ms: Counter,
 }
 
 impl PoolCells {
@@ -226,6 +236,7 @@ impl PoolCells {
             per_token: Histogram::new(registry::PER_TOKEN),
             prompt_tokens: Counter::new(),
             completion_tokens: Counter::new(),
+            audio_ms: Counter::new(),
         }
     }
 }

@@ -69,6 +69,7 @@ fn line(record: &AccessRecord, view: &View, format: Format) -> Vec<u8> {
         body_us: record.body_us,
         queue_us: None,
         route_us: record.route_us,
+        connect_us: record.connect_us,
         first_byte_us: record.first_byte_us,
         first_token_us: record.first_token_us,
         duration_us: record.duration_us,
@@ -76,6 +77,7 @@ fn line(record: &AccessRecord, view: &View, format: Format) -> Vec<u8> {
         prompt_tokens: record.prompt_tokens,
         cached_tokens: record.cached_tokens,
         completion_tokens: record.completion_tokens,
+        audio_ms: record.audio_ms,
         sent_bytes: record.sent_bytes,
     }
     .write(format, &mut out);
@@ -104,6 +106,7 @@ pub(crate) mod tests {
             attempt_count: 2,
             body_us: Some(90),
             route_us: None,
+            connect_us: None,
             first_byte_us: None,
             first_token_us: Some(1_500),
             duration_us: 500_000,
@@ -111,6 +114,7 @@ pub(crate) mod tests {
             prompt_tokens: Some(9),
             cached_tokens: None,
             completion_tokens: Some(4),
+            audio_ms: None,
             sent_bytes: 123,
         }
     }

@@ -30,6 +30,8 @@ pub struct AccessLine<'a> {
     pub body_us: Option<u64>,
     pub queue_us: Option<u64>,
     pub route_us: Option<u64>,
+    /// How long connecting to the engine took; none on a connection used before.
+    pub connect_us: Option<u64>,
     pub first_byte_us: Option<u64>,
     pub first_token_us: Option<u64>,
     pub duration_us: u64,
@@ -37,6 +39,8 @@ pub struct AccessLine<'a> {
     pub prompt_tokens: Option<u64>,
     pub cached_tokens: Option<u64>,
     pub completion_tokens: Option<u64>,
+    /// Sound that the engine counted, in milliseconds.
+    pub audio_ms: Option<u64>,
     pub sent_bytes: u64,
 }
 
@@ -70,6 +74,7 @@ impl AccessLine<'_> {
         line.millis("body_ms", self.body_us);
         line.millis("queue_ms", self.queue_us);
         line.millis("route_ms", self.route_us);
+        line.millis("connect_ms", self.connect_us);
         line.millis("first_byte_ms", self.first_byte_us);
         line.millis("first_token_ms", self.first_token_us);
         line.millis("duration_ms", Some(self.duration_us));
@@ -77,6 +82,7 @@ impl AccessLine<'_> {
         line.number("prompt_tokens", self.prompt_tokens);
         line.number("cached_tokens", self.cached_tokens);
         line.number("completion_tokens", self.completion_tokens);
+        line.thousandths("audio_seconds", self.audio_ms);
         line.number("sent_bytes", Some(self.sent_bytes));
         line.out.extend_from_slice(if format == Format::Json { b"}\n" } else { b"\n" });
     }
@@ -108,8 +114,12 @@ impl Line<'_> {
     }
 
     fn millis(&mut self, name: &str, micros: Option<u64>) {
-        let Some(micros) = micros else { return };
-        self.raw(name, format_args!("{}.{:03}", micros / 1000, micros % 1000));
+        self.thousandths(name, micros);
+    }
+
+    fn thousandths(&mut self, name: &str, value: Option<u64>) {
+        let Some(value) = value else { return };
+        self.raw(name, format_args!("{}.{:03}", value / 1000, value % 1000));
     }
 }
 
@@ -152,6 +162,7 @@ mod tests {
         body_us: Some(90),
         queue_us: None,
         route_us: Some(101),
+        connect_us: Some(1_250),
         first_byte_us: Some(11_000),
         first_token_us: Some(12_045),
         duration_us: 2_400_000_001,
@@ -159,6 +170,7 @@ mod tests {
         prompt_tokens: Some(7),
         cached_tokens: None,
         completion_tokens: Some(u64::MAX),
+        audio_ms: Some(61_500),
         sent_bytes: 99,
     };
 
@@ -171,6 +183,7 @@ mod tests {
         assert_eq!((&json["request_id"], &json["model"]), (&"r-1".into(), &"org/m:7b@q4".into()));
         assert_eq!(json["replica"], "a\"\n\\\u{1}é");
         assert_eq!((&json["body_ms"], &json["route_ms"]), (&0.09.into(), &0.101.into()));
+        assert_eq!((&json["connect_ms"], &json["audio_seconds"]), (&1.25.into(), &61.5.into()));
         assert_eq!((&json["first_byte_ms"], &json["first_token_ms"]), (&11.0.into(), &12.045.into()));
         assert_eq!(json["duration_ms"], 2_400_000.001);
         assert_eq!(json["completion_tokens"], u64::MAX);
@@ -178,8 +191,13 @@ mod tests {
 
     #[test]
     fn what_was_not_measured_is_absent() {
-        let text = written(&AccessLine { first_token_us: None, body_us: None, ..LINE }, Format::Json);
-        for absent in ["reason", "pool", "node", "body_ms", "queue_ms", "first_token_ms", "cached_tokens"] {
+        let text = written(
+            &AccessLine { first_token_us: None, body_us: None, connect_us: None, audio_ms: None, ..LINE },
+            Format::Json,
+        );
+        for absent in
+            ["reason", "pool", "node", "body_ms", "queue_ms", "connect_ms", "first_token_ms", "cached_tokens", "audio"]
+        {
             assert!(!text.contains(absent), "{absent} in {text}");
         }
     }

@@ -53,6 +53,12 @@ impl Family<'_> {
         self.line("", labels, None, value)
     }
 
+    /// A counter of seconds, counted in milliseconds.
+    pub fn millis(&mut self, labels: &[&str], value: u64) -> &mut Self {
+        assert_eq!(self.desc.kind, Kind::Counter, "{} is not a counter", self.desc.name);
+        self.line("", labels, None, Millionths(value.saturating_mul(1000)))
+    }
+
     pub fn gauge(&mut self, labels: &[&str], value: i64) -> &mut Self {
         assert_eq!(self.desc.kind, Kind::Gauge, "{} is not a gauge", self.desc.name);
         self.line("", labels, None, value)

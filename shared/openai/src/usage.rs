@@ -12,7 +12,10 @@ use crate::reader::{Fault, Kind, Reader, Value};
 /// More tokens than any answer has: a larger count is a mistake of the engine's, and would poison every sum it enters.
 const MOST_TOKENS: u64 = 1 << 40;
 
-/// What an engine said of one answer. Units: tokens; `None` is not said.
+/// A year of sound: no request carries more.
+const MOST_SECONDS: f64 = 366.0 * 86_400.0;
+
+/// What an engine said of one answer. Units: tokens, but for sound; `None` is not said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// All prompt tokens, those found in the engine's cache included.
@@ -21,6 +24,8 @@ pub struct Usage {
     pub total: Option<u64>,
     /// Those of `prompt` that the engine had in its cache.
     pub cached: Option<u64>,
+    /// Sound that it heard, in milliseconds: what is counted where there are no tokens to count.
+    pub audio_ms: Option<u64>,
 }
 
 impl Usage {
@@ -31,6 +36,7 @@ impl Usage {
         self.completion = self.completion.max(later.completion);
         self.total = self.total.max(later.total);
         self.cached = self.cached.max(later.cached);
+        self.audio_ms = self.audio_ms.max(later.audio_ms);
     }
 
     pub fn is_empty(&self) -> bool {
@@ -126,6 +132,7 @@ impl Reading {
                 b"prompt_tokens" | b"input_tokens" => found.prompt = self.count(reader.value()?, text),
                 b"completion_tokens" | b"output_tokens" => found.completion = self.count(reader.value()?, text),
                 b"total_tokens" => found.total = self.count(reader.value()?, text),
+                b"seconds" => found.audio_ms = self.seconds(reader.value()?, text),
                 b"cache_read_input_tokens" => cache_read = self.count_or_null(reader.value()?, text),
                 b"cache_creation_input_tokens" => {
                     beside = self.count_or_null(reader.value()?, text).unwrap_or(0);
@@ -172,6 +179,15 @@ impl Reading {
         count
     }
 
+    /// A time in seconds, whole or not, as milliseconds.
+    fn seconds(&mut self, value: Value, text: &[u8]) -> Option<u64> {
+        let digits = std::str::from_utf8(value.span.of(text)).ok().filter(|_| value.kind == Kind::Number);
+        let seconds: Option<f64> = digits.and_then(|digits| digits.parse().ok());
+        let seconds = seconds.filter(|seconds| (0.0..=MOST_SECONDS).contains(seconds));
+        self.absurd_count += u32::from(seconds.is_none());
+        seconds.map(|seconds| (seconds * 1000.0).round() as u64)
+    }
+
     /// Of the finer counts null is usual: the engine does not keep them.
     fn count_or_null(&mut self, value: Value, text: &[u8]) -> Option<u64> {
         if value.kind == Kind::Null { None } else { self.count(value, text) }
@@ -190,7 +206,7 @@ mod tests {
     use super::*;
 
     fn usage(prompt: u64, completion: u64, total: Option<u64>, cached: Option<u64>) -> Usage {
-        Usage { prompt: Some(prompt), completion: Some(completion), total, cached }
+        Usage { prompt: Some(prompt), completion: Some(completion), total, cached, audio_ms: None }
     }
 
     #[test]
@@ -213,6 +229,14 @@ mod tests {
                 Usage { prompt: Some(56), total: Some(56), ..Usage::default() },
             ),
             (
+                r#"{"text":"so","usage":{"type":"duration","seconds":61}}"#,
+                Usage { audio_ms: Some(61_000), ..Usage::default() },
+            ),
+            (
+                r#"{"text":"so","usage":{"seconds":0.4996,"type":"duration"}}"#,
+                Usage { audio_ms: Some(500), ..Usage::default() },
+            ),
+            (
                 r#"{"type":"message","usage":{"cache_read_input_tokens":12,"input_tokens":1,"output_tokens":5}}"#,
                 usage(13, 5, None, Some(12)),
             ),
@@ -223,6 +247,14 @@ mod tests {
         ] {
             let reading = of_body(body.as_bytes());
             assert_eq!((reading.usage, reading.absurd_count), (expected, 0), "{body}");
+        }
+    }
+
+    #[test]
+    fn a_time_that_cannot_be_is_counted_as_absurd_and_taken_for_none() {
+        for seconds in ["-1", "1e12", "\"7\"", "null", "[]"] {
+            let reading = of_body(format!(r#"{{"usage":{{"type":"duration","seconds":{seconds}}}}}"#).as_bytes());
+            assert_eq!((reading.usage, reading.absurd_count), (Usage::default(), 1), "{seconds}");
         }
     }
 

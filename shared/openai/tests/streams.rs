@@ -11,7 +11,7 @@ use llmgw_openai::usage::{Usage, of_body};
 const USAGE: &str = r#"{"choices":[],"usage":{"prompt_tokens":18,"completion_tokens":12,"total_tokens":30,"prompt_tokens_details":{"cached_tokens":7}}}"#;
 
 fn counted(prompt: u64, completion: u64, total: u64, cached: Option<u64>) -> Usage {
-    Usage { prompt: Some(prompt), completion: Some(completion), total: Some(total), cached }
+    Usage { prompt: Some(prompt), completion: Some(completion), total: Some(total), cached, audio_ms: None }
 }
 
 /// The tap must pass the whole stream on when nothing is withheld.

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use llmgw_test_kit::request::Request;
-use llmgw_test_kit::{Engine, chat};
-use serde_json::json;
+use llmgw_test_kit::{Engine, chat, wait_for_some};
+use serde_json::{Value, json};
 
 use crate::pair::{CHAT, Pair, WITHIN, error_of, is_full};
 
@@ -125,4 +125,21 @@ fn a_connection_that_is_to_close_is_not_used_again_and_one_with_trailers_is() {
     let (sixth, _) = ask(json!({ "framing": "close" }), false);
     assert_eq!(sixth, fifth);
     assert_ne!(ask(json!({}), false).0, sixth);
+}
+
+#[test]
+fn the_request_log_says_how_long_connecting_took_where_there_was_a_connection_to_make() {
+    let mut pair = Pair::with(|_| (), |gateway| gateway.cores(1).arg("--log-level").arg("debug"));
+    for _ in 0..2 {
+        assert_eq!(pair.post(CHAT, &chat("x").json()).status, 200);
+    }
+    let process = pair.gateway.process();
+    let lines = wait_for_some("a line for each request", WITHIN, || {
+        let lines = process.lines();
+        let lines = lines.iter().filter_map(|line| serde_json::from_str::<Value>(&line.text).ok());
+        let lines: Vec<Value> = lines.filter(|line| line["route"] == CHAT).collect();
+        (lines.len() == 2).then_some(lines)
+    });
+    let times: Vec<Option<f64>> = lines.iter().map(|line| line.get("connect_ms").and_then(Value::as_f64)).collect();
+    assert!(matches!(times[..], [Some(time), None] if time > 0.0), "{lines:?}");
 }

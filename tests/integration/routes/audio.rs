@@ -3,10 +3,11 @@
 use llmgw_test_kit::gateway::MODEL;
 use llmgw_test_kit::raw::Reply;
 use llmgw_test_kit::request::Request;
+use llmgw_test_kit::wait_for;
 use serde_json::json;
 
 use super::{INSIDE, renamed, tokens, usage_absent};
-use crate::pair::{Pair, crc32, error_of};
+use crate::pair::{Pair, WITHIN, crc32, error_of};
 
 const HEAR: &str = "/v1/audio/transcriptions";
 const FORM: &str = "multipart/form-data; boundary=\"a b-9\"";
@@ -41,6 +42,7 @@ fn hear(pair: &Pair, target: &str, body: &[u8]) -> Reply {
 #[test]
 fn a_form_reaches_the_engine_unchanged_wherever_its_model_stands() {
     let pair = Pair::own();
+    let mut seconds = 0.0;
     let heard = format!("{} bytes of sound {}", sound().len(), crc32(&sound()));
     let more = || part("language", "en");
     for (target, parts) in [
@@ -51,12 +53,15 @@ fn a_form_reaches_the_engine_unchanged_wherever_its_model_stands() {
         let body = form(&parts);
         let reply = hear(&pair, target, &body);
         assert_eq!((reply.status, reply.json()["text"].as_str()), (200, Some(heard.as_str())), "{}", reply.text());
+        seconds += reply.json()["usage"]["seconds"].as_f64().expect("a number");
         let call = pair.call_of(&reply);
         assert_eq!((call.target.as_str(), call.body_bytes), (target, body.len() as u64));
         assert_eq!(call.body_crc32, crc32(&body));
         assert_eq!(call.header("content-type"), Some(FORM));
     }
     assert_eq!((tokens(&pair), usage_absent(&pair)), ((0, 0), 0), "what is counted in seconds is no token");
+    let counted = || pair.gateway.metrics().sum("llmgw_audio_seconds_total", &[("model", MODEL)]);
+    wait_for(&format!("{seconds} seconds of sound"), WITHIN, || seconds > 0.0 && counted() == Some(seconds));
 }
 
 #[test]

@@ -143,6 +143,7 @@ pub(crate) async fn serve(
         Either::Right(Either::Right(())) => return Err(ApiError::shutting_down()),
     };
     let (arrived, overhead) = (Mono::now(), sending.since(began));
+    finish.connected(upstream.connect_time());
     let told = |opened| Answer { head: &answer, served: &served, slot, overhead, sent_at: sending, arrived, opened };
     if answer.status() >= 300 {
         let body = whole::collect(core, &mut upstream, deadline);

@@ -6,6 +6,7 @@
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use llmgw_kit::clock::Mono;
@@ -40,22 +41,29 @@ pub struct Upstream<I: Io> {
     may_be_kept: bool,
     /// What is wrong with the body, found behind a piece that was still good.
     fault: Option<Malformed>,
-    is_reused: bool,
+    /// What connecting took; none on a connection used before.
+    connect_time: Option<Duration>,
 }
 
 impl<I: Io> Upstream<I> {
-    pub(super) fn new(ahead: ReadAhead<I>, pool: &Pool<I>, target: &Target<'_>, is_reused: bool) -> Self {
+    pub(super) fn reused(ahead: ReadAhead<I>, pool: &Pool<I>, target: &Target<'_>) -> Self {
         let body = BodyDecoder::new(Framing::None);
-        Self { ahead, pool: pool.clone(), shelf: target.shelf(), body, may_be_kept: false, fault: None, is_reused }
+        let (pool, shelf) = (pool.clone(), target.shelf());
+        Self { ahead, pool, shelf, body, may_be_kept: false, fault: None, connect_time: None }
     }
 
-    pub(super) fn fresh(io: I, pool: &Pool<I>, target: &Target<'_>) -> Self {
-        Self::new(ReadAhead::new(io), pool, target, false)
+    pub(super) fn fresh(io: I, pool: &Pool<I>, target: &Target<'_>, connect_time: Duration) -> Self {
+        Self { connect_time: Some(connect_time), ..Self::reused(ReadAhead::new(io), pool, target) }
     }
 
     /// The connection had served a request before this one.
     pub fn is_reused(&self) -> bool {
-        self.is_reused
+        self.connect_time.is_none()
+    }
+
+    /// What connecting took, TLS included; none on a connection used before.
+    pub fn connect_time(&self) -> Option<Duration> {
+        self.connect_time
     }
 
     /// Sends the request and awaits the final response head.

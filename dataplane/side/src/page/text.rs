@@ -93,6 +93,10 @@ fn tokens(page: &mut Page, cores: &[Arc<CoreCells>], view: &View) {
         let prompt = merge::counters(cells.iter().map(|cells| &cells.prompt_tokens));
         let completion = merge::counters(cells.iter().map(|cells| &cells.completion_tokens));
         page.family(&core::TOKENS).count(&[model, "prompt"], prompt).count(&[model, "completion"], completion);
+        let audio_ms = merge::counters(cells.iter().map(|cells| &cells.audio_ms));
+        if audio_ms > 0 {
+            page.family(&core::AUDIO_SECONDS).millis(&[model], audio_ms);
+        }
     }
 }
 
