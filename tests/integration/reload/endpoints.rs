@@ -1,7 +1,7 @@
 //! Endpoints that come, go and come back while requests run.
 
 use llmgw_test_kit::raw::{self, End};
-use llmgw_test_kit::{Engine, chat, full_or, wait_for};
+use llmgw_test_kit::{Engine, chat, full_or, wait_for, wait_for_some};
 use serde_json::json;
 
 use super::rig::{Rig, WITHIN, yaml};
@@ -126,16 +126,18 @@ fn readiness_says_what_endpoints_that_are_drained_or_failed_leave() {
     let rig = Rig::start(&[("a", &a), ("b", &b)]);
     rig.wait_until_ready("a");
     rig.wait_until_ready("b");
-    // Both addresses say the same.
+    // Both addresses say the same, but for what happens between the two questions.
     let standing = || {
-        let pages = [rig.gateway.admin("/readyz"), raw::get(rig.gateway.addr(), "/readyz")].map(|reply| {
-            let body = reply.json();
-            let counts = ["ready", "draining", "out"].map(|name| body[format!("endpoints_{name}")].as_u64().unwrap());
-            (reply.status, body["status"].as_str().unwrap().to_owned(), counts)
-        });
-        assert_eq!(pages[0], pages[1]);
-        let [page, _] = pages;
-        page
+        wait_for_some("both addresses to say the same", WITHIN, || {
+            let pages = [rig.gateway.admin("/readyz"), raw::get(rig.gateway.addr(), "/readyz")];
+            let [page, other] = pages.map(|reply| {
+                let body = reply.json();
+                let counts = ["ready", "draining", "out"];
+                let counts = counts.map(|name| body[format!("endpoints_{name}")].as_u64().unwrap());
+                (reply.status, body["status"].as_str().unwrap().to_owned(), counts)
+            });
+            (page == other).then_some(page)
+        })
     };
     let drain = |name: &str, act: &str| assert_eq!(rig.post(&format!("/api/v1/endpoints/{name}/{act}")).status, 200);
     assert_eq!(standing(), (200, "ready".to_owned(), [2, 0, 0]));
