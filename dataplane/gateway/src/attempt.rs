@@ -15,7 +15,7 @@ use llmgw_types::snapshot::{ArchivedEndpoint, ArchivedEngineAddr, ArchivedRouteT
 
 use crate::core::Core;
 use crate::error::{ApiError, Reason};
-use crate::intake::Intake;
+use crate::intake::{Intake, Spliced};
 
 /// Idle connections a core keeps to one endpoint.
 const IDLE_PER_ENDPOINT: usize = 512;
@@ -70,13 +70,13 @@ pub(crate) async fn send(
         draft.header("authorization", authorization.as_str());
     }
 
-    let pieces = request.intake.map(|intake| intake.pieces(&member.served_as, request.adds_usage));
-    let body = pieces.as_deref().unwrap_or_default();
+    let spliced = request.intake.map(|intake| intake.spliced(&member.served_as, request.adds_usage));
+    let parts = spliced.as_ref().map(Spliced::parts).unwrap_or_default();
     let timeouts = &core.settings.timeouts;
     let outgoing = Outgoing {
         target: &target,
         head: draft,
-        body,
+        body: &parts,
         answer_to: AnswerTo::Other,
         connect_timeout,
         first_byte_timeout: timeouts.first_token,

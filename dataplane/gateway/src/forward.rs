@@ -14,7 +14,7 @@ pub(crate) fn to_engine(head: &RequestHead, draft: &mut RequestDraft) {
         if is_for_us(name) || (is_trace(name) && !one_traceparent) {
             continue;
         }
-        draft.header(name, value);
+        draft.copy(name, value);
     }
     draft.header("accept-encoding", "identity");
 }
@@ -23,7 +23,7 @@ pub(crate) fn to_engine(head: &RequestHead, draft: &mut RequestDraft) {
 pub(crate) fn to_client(head: &ResponseHead, draft: &mut ResponseDraft) {
     for (name, value) in head.end_to_end() {
         if !is_owned(name) {
-            draft.header(name, value);
+            draft.copy(name, value);
         }
     }
 }

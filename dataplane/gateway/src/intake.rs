@@ -9,6 +9,7 @@ use std::ops::Deref;
 use bytes::Bytes;
 use llmgw_http::head::RequestHead;
 use llmgw_http::server::ServerConn;
+use llmgw_http::spare::Buffer;
 use llmgw_openai::multipart::{self, Form};
 use llmgw_openai::patch::{Edits, Segment};
 use llmgw_openai::scan::{Scan, scan};
@@ -22,7 +23,7 @@ const AUDIO_BYTES_PER_TOKEN: u64 = 256;
 
 /// A body and what was found in it.
 pub struct Intake {
-    body: Bytes,
+    body: Body,
     found: Found,
 }
 
@@ -58,7 +59,12 @@ impl Intake {
     /// Checks a body. `types` are the values of the request's `Content-Type` lines.
     ///
     /// Errors: not a body of its kind that names a model.
-    pub fn of<'h>(body: Bytes, kind: BodyKind, types: impl Iterator<Item = &'h [u8]>) -> Result<Self, ApiError> {
+    pub fn of<'h>(
+        body: impl Into<Body>,
+        kind: BodyKind,
+        types: impl Iterator<Item = &'h [u8]>,
+    ) -> Result<Self, ApiError> {
+        let body = body.into();
         let found = match kind {
             BodyKind::Json => Found::Json(scan(&body)?),
             BodyKind::Multipart => Found::Multipart(form(types, &body)?),
@@ -113,11 +119,10 @@ impl Intake {
         }
     }
 
-    /// The body for an engine that calls the model `served_as`, asked for usage where `adds_usage` says so; in pieces,
-    /// each of what stays shared with the original.
-    pub fn pieces(&self, served_as: &str, adds_usage: bool) -> Pieces {
+    /// The body for an engine that calls the model `served_as`, asked for usage where `adds_usage` says so.
+    pub(crate) fn spliced<'a>(&'a self, served_as: &'a str, adds_usage: bool) -> Spliced<'a> {
         let renames = self.model() != served_as;
-        match &self.found {
+        let change = match &self.found {
             Found::Json(scan) => {
                 let mut edits = Edits::new();
                 if renames {
@@ -126,42 +131,95 @@ impl Intake {
                 if adds_usage {
                     edits.include_usage(scan);
                 }
-                if !edits.is_empty() {
-                    return Pieces::Cut(cut(&self.body, edits.segments(self.body.len())));
-                }
+                Change::Edits(edits)
             }
-            Found::Multipart(form) => {
-                if renames {
-                    return Pieces::Cut(cut(&self.body, form.with_model(self.body.len(), served_as)));
-                }
-            }
-        }
-        Pieces::Whole([self.body.clone()])
+            Found::Multipart(form) if renames => Change::Model(form, served_as),
+            Found::Multipart(_) => Change::Nothing,
+        };
+        Spliced { body: &self.body, change }
     }
-}
 
-/// A body as it goes out. The usual one is whole and costs no allocation.
-pub enum Pieces {
-    Whole([Bytes; 1]),
-    Cut(Vec<Bytes>),
-}
-
-impl Deref for Pieces {
-    type Target = [Bytes];
-
-    fn deref(&self) -> &[Bytes] {
-        match self {
-            Self::Whole(whole) => whole,
-            Self::Cut(pieces) => pieces,
-        }
-    }
-}
-
-fn cut<'s>(body: &Bytes, segments: impl Iterator<Item = Segment<'s>>) -> Vec<Bytes> {
-    segments
-        .map(|segment| match segment {
-            Segment::Keep(range) => body.slice(range),
+    /// As the gateway's own `spliced`, in pieces that share what stays with the original.
+    pub fn pieces(&self, served_as: &str, adds_usage: bool) -> Vec<Bytes> {
+        let spliced = self.spliced(served_as, adds_usage);
+        let own = |bytes: &[u8]| match &self.body {
+            Body::Shared(body) => body.slice_ref(bytes),
+            Body::Own(_) => Bytes::copy_from_slice(bytes),
+        };
+        let cut = |segment: Segment<'_>| match segment {
+            Segment::Keep(range) => own(self.body.get(range).unwrap_or_default()),
             Segment::Insert(bytes) => Bytes::copy_from_slice(bytes),
-        })
-        .collect()
+        };
+        match &spliced.change {
+            Change::Edits(edits) => edits.segments(self.body.len()).map(cut).collect(),
+            Change::Model(form, name) => form.with_model(self.body.len(), name).map(cut).collect(),
+            Change::Nothing => vec![own(&self.body)],
+        }
+    }
+}
+
+/// A body's bytes: this core's, or somebody's who shares them.
+pub enum Body {
+    Own(Buffer),
+    Shared(Bytes),
+}
+
+impl Deref for Body {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Own(buffer) => buffer,
+            Self::Shared(bytes) => bytes,
+        }
+    }
+}
+
+impl From<Buffer> for Body {
+    fn from(buffer: Buffer) -> Self {
+        Self::Own(buffer)
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Self {
+        Self::Shared(bytes)
+    }
+}
+
+/// A body as it goes to an engine, without a copy of what stays.
+pub(crate) struct Spliced<'a> {
+    body: &'a [u8],
+    change: Change<'a>,
+}
+
+enum Change<'a> {
+    Nothing,
+    Edits(Edits<'a>),
+    Model(&'a Form, &'a str),
+}
+
+/// Pieces of a spliced body: one more than twice the edits there can be.
+const PARTS_MAX: usize = 9;
+
+impl Spliced<'_> {
+    /// The pieces, in order; what the array has left over is empty. Cost: no allocation.
+    pub(crate) fn parts(&self) -> [&[u8]; PARTS_MAX] {
+        let mut parts = [&[][..]; PARTS_MAX];
+        match &self.change {
+            Change::Nothing => parts[0] = self.body,
+            Change::Edits(edits) => self.fill(&mut parts, edits.segments(self.body.len())),
+            Change::Model(form, name) => self.fill(&mut parts, form.with_model(self.body.len(), name)),
+        }
+        parts
+    }
+
+    fn fill<'s>(&'s self, parts: &mut [&'s [u8]], segments: impl Iterator<Item = Segment<'s>>) {
+        for (part, segment) in parts.iter_mut().zip(segments) {
+            *part = match segment {
+                Segment::Keep(range) => self.body.get(range).unwrap_or_default(),
+                Segment::Insert(bytes) => bytes,
+            };
+        }
+    }
 }

@@ -13,7 +13,6 @@ mod tests;
 use std::io;
 use std::time::Duration;
 
-use bytes::Bytes;
 use llmgw_kit::clock::Mono;
 use llmgw_runtime::io::Io;
 use llmgw_runtime::timer::timeout;
@@ -43,7 +42,7 @@ pub struct Outgoing<'a> {
     /// Head without framing; its buffer comes from [`Pool::buffer`] and goes back there.
     pub head: RequestDraft,
     /// Body in pieces, sent as they are, their length announced.
-    pub body: &'a [Bytes],
+    pub body: &'a [&'a [u8]],
     /// Decides how the answer is framed.
     pub answer_to: AnswerTo,
     /// For a connection.
@@ -64,7 +63,7 @@ pub async fn exchange<C: Connector>(
     now: Mono,
 ) -> Result<Upstream<C::Io>, ExchangeError> {
     let Outgoing { target, head, body, answer_to, connect_timeout, first_byte_timeout } = outgoing;
-    let body_bytes: usize = body.iter().map(Bytes::len).sum();
+    let body_bytes: usize = body.iter().map(|piece| piece.len()).sum();
     let wire = head.end(body_bytes as u64);
     let mut idle = pool.checkout(&target.shelf(), now);
     loop {

@@ -4,8 +4,6 @@
 //! finished by the client half. A header that is ours to decide (`Content-Length`, all hop-by-hop ones) is left out
 //! when somebody tries to copy it. Changes with what we say about framing. Never does I/O.
 
-use std::io::Write;
-
 use crate::name::is_ours;
 
 /// A response head without its framing.
@@ -41,6 +39,14 @@ impl ResponseDraft {
     /// left out.
     pub fn header(&mut self, name: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> &mut Self {
         push_header(&mut self.bytes, name.as_ref(), value.as_ref());
+        self
+    }
+
+    /// Adds a header that came in a parsed head and may travel ([`crate::head::ResponseHead::end_to_end`]): nothing of
+    /// it is looked at again.
+    pub fn copy(&mut self, name: &[u8], value: &[u8]) -> &mut Self {
+        push_line(&mut self.bytes, name, value);
+        self.bytes.extend_from_slice(b"\r\n");
         self
     }
 
@@ -94,6 +100,14 @@ impl RequestDraft {
         self
     }
 
+    /// Adds a header that came in a parsed head and may travel ([`crate::head::RequestHead::end_to_end`]), but for
+    /// `Host` and `Expect`: nothing of it is looked at again.
+    pub fn copy(&mut self, name: &[u8], value: &[u8]) -> &mut Self {
+        push_line(&mut self.bytes, name, value);
+        self.bytes.extend_from_slice(b"\r\n");
+        self
+    }
+
     /// Adds the length and the empty line.
     pub(crate) fn end(mut self, body_bytes: u64) -> Vec<u8> {
         if body_bytes > 0 || self.has_body_by_method {
@@ -109,14 +123,24 @@ fn push_header(bytes: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     if !is_name || is_ours(name) {
         return;
     }
-    bytes.extend_from_slice(name);
-    bytes.extend_from_slice(b": ");
-    let start = bytes.len();
-    bytes.extend_from_slice(value);
-    for byte in bytes.iter_mut().skip(start).filter(|byte| matches!(byte, 0..=8 | 10..=31 | 127)) {
-        *byte = b' ';
+    let start = push_line(bytes, name, value);
+    if bytes.get(start..).is_some_and(|value| value.iter().any(|&byte| is_control(byte))) {
+        bytes.iter_mut().skip(start).filter(|byte| is_control(**byte)).for_each(|byte| *byte = b' ');
     }
     bytes.extend_from_slice(b"\r\n");
+}
+
+fn is_control(byte: u8) -> bool {
+    matches!(byte, 0..=8 | 10..=31 | 127)
+}
+
+/// Adds a header without its line end. Answer: where its value begins.
+fn push_line(bytes: &mut Vec<u8>, name: &[u8], value: &[u8]) -> usize {
+    bytes.reserve(name.len() + value.len() + 4);
+    bytes.extend_from_slice(name);
+    bytes.extend_from_slice(b": ");
+    bytes.extend_from_slice(value);
+    bytes.len() - value.len()
 }
 
 fn push_length(bytes: &mut Vec<u8>, len: u64) {
@@ -126,8 +150,16 @@ fn push_length(bytes: &mut Vec<u8>, len: u64) {
 }
 
 fn push_decimal(bytes: &mut Vec<u8>, number: u64) {
-    // Writing to a Vec cannot fail.
-    let _ = write!(bytes, "{number}");
+    let (mut digits, mut at, mut rest) = ([0; 20], 20, number);
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    bytes.extend_from_slice(digits.get(at..).unwrap_or_default());
 }
 
 /// Standard reason phrase; empty for a status without one.

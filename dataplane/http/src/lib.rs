@@ -20,5 +20,5 @@ pub mod pool;
 mod read_ahead;
 pub mod scripted;
 pub mod server;
-mod spare;
+pub mod spare;
 pub mod tls;

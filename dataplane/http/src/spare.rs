@@ -4,6 +4,7 @@
 //! and a request asks the allocator for none. One stock a thread, bounded; larger buffers are not kept.
 
 use std::cell::RefCell;
+use std::ops::Deref;
 
 use crate::limits::{IDLE_BUF_BYTES, SPARE_BUFS_MAX};
 
@@ -32,6 +33,30 @@ pub(crate) fn give(mut buffer: Vec<u8>) {
             stock.push(buffer);
         }
     });
+}
+
+/// A body that was received. Its memory goes to the next one on this core.
+#[derive(Debug, Default)]
+pub struct Buffer(Vec<u8>);
+
+impl From<Vec<u8>> for Buffer {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        give(std::mem::take(&mut self.0));
+    }
 }
 
 #[cfg(test)]

@@ -4,20 +4,20 @@
 //! functions here are the only place that does.
 
 use std::ops::{Add, Sub};
-use std::sync::OnceLock;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A moment on the monotonic clock, in nanoseconds since the process first asked.
+use rustix::time::{ClockId, clock_gettime};
+
+/// A moment on the monotonic clock, in nanoseconds since some moment before the process began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mono(pub u64);
-
-static ORIGIN: OnceLock<Instant> = OnceLock::new();
 
 impl Mono {
     /// Reads the monotonic clock.
     pub fn now() -> Self {
-        let origin = ORIGIN.get_or_init(Instant::now);
-        Self(u64::try_from(origin.elapsed().as_nanos()).unwrap_or(u64::MAX))
+        let now = clock_gettime(ClockId::Monotonic);
+        // Neither part is negative on this clock.
+        Self((now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64))
     }
 
     /// Time passed since `earlier`; zero if `earlier` is later.

@@ -49,7 +49,7 @@ fn bench(peers: &[&Scripted]) -> Bench {
 impl Bench {
     async fn ask_with(
         &self,
-        body: &[Bytes],
+        body: &[&[u8]],
         answer_to: AnswerTo,
         head: &mut ResponseHead,
     ) -> Result<Upstream<Scripted>, ExchangeError> {
@@ -66,7 +66,7 @@ impl Bench {
 
     async fn ask(&self, body: &'static str) -> Result<(Upstream<Scripted>, ResponseHead), ExchangeError> {
         let mut head = ResponseHead::default();
-        let upstream = self.ask_with(&[Bytes::from(body)], AnswerTo::Other, &mut head).await?;
+        let upstream = self.ask_with(&[body.as_bytes()], AnswerTo::Other, &mut head).await?;
         Ok((upstream, head))
     }
 
@@ -133,7 +133,7 @@ fn a_small_request_is_one_write_and_its_connection_is_used_again() {
 fn a_large_body_goes_out_as_it_is_with_its_head() {
     let peer = Scripted::new([Step::Pause, Step::Pause, Step::Pause, Step::Pause, bytes(OK_A)]);
     let bench = bench(&[&peer]);
-    let body = [Bytes::from(vec![b'x'; 20_000]), Bytes::from_static(b"y")];
+    let body = [&[b'x'; 20_000][..], b"y"];
     run(async {
         let mut head = ResponseHead::default();
         bench.ask_with(&body, AnswerTo::Other, &mut head).await.map(drop).unwrap();
@@ -268,7 +268,7 @@ fn an_early_refusal_of_a_long_body_is_heard() {
     let peer = Scripted::new([Step::Pause, bytes(refusal)]);
     peer.hold_writes(true);
     let bench = bench(&[&peer]);
-    let body = [Bytes::from(vec![b'x'; 20_000])];
+    let body = [&[b'x'; 20_000][..]];
     run(async {
         let mut head = ResponseHead::default();
         let mut upstream = bench.ask_with(&body, AnswerTo::Other, &mut head).await.map_err(|e| e.to_string()).unwrap();
@@ -283,7 +283,7 @@ fn an_interim_answer_does_not_stop_a_long_body() {
     let peer = Scripted::new([Step::Pause, bytes("HTTP/1.1 1"), Step::Pause, bytes("00 Continue\r\n\r\n")]);
     peer.hold_writes(true);
     let bench = bench(&[&peer]);
-    let body = [Bytes::from(vec![b'x'; 20_000])];
+    let body = [&[b'x'; 20_000][..]];
     run(async {
         let mut head = ResponseHead::default();
         let release = async {

@@ -8,7 +8,6 @@ use std::io::{self, IoSlice};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
 use llmgw_kit::clock::Mono;
 use llmgw_runtime::io::{Io, poll_write_parts};
 
@@ -70,7 +69,7 @@ impl<I: Io> Upstream<I> {
     pub(super) async fn ask(
         &mut self,
         head: &[u8],
-        body: &[Bytes],
+        body: &[&[u8]],
         answer: &mut ResponseHead,
         to: AnswerTo,
     ) -> Result<(), ExchangeError> {
@@ -80,7 +79,7 @@ impl<I: Io> Upstream<I> {
         while is_sent && (first.is_some() || !rest.is_empty()) {
             let (now, later) = rest.split_at(rest.len().min(PARTS_MAX - 1));
             let mut parts = [IoSlice::new(&[]); PARTS_MAX];
-            let sources = first.take().into_iter().chain(now.iter().map(|piece| &piece[..]));
+            let sources = first.take().into_iter().chain(now.iter().copied());
             parts.iter_mut().zip(sources).for_each(|(part, bytes)| *part = IoSlice::new(bytes));
             rest = later;
             is_sent = self.write_watching(&mut parts).await;

@@ -1,17 +1,24 @@
 //! Storage of one parsed head: its bytes, and where its header names and values lie in them.
 //!
-//! Filled by the two parsers, read through them. Keeps its allocations from one head to the next. Never judges a
+//! Filled by the two parsers, read through them. Its memory comes from what heads before have left. Never judges a
 //! value but for what framing and connection headers mean.
 
+use std::cell::RefCell;
 use std::ops::Range;
 
 use crate::body::Framing;
 use crate::head::Version;
-use crate::limits::CONNECTION_OPTIONS_MAX;
+use crate::limits::{CONNECTION_OPTIONS_MAX, SPARE_BUFS_MAX};
 use crate::name::{is_ours, words};
+use crate::spare;
 
-/// Capacity kept from one head to the next.
-const KEPT_BYTES: usize = 8 * 1024;
+/// Longer lists of headers are not kept for the next head.
+const LIST_MAX: usize = 64;
+
+thread_local! {
+    /// Lists that are free.
+    static LISTS: RefCell<Vec<Vec<Field>>> = const { RefCell::new(Vec::new()) };
+}
 
 /// A range of the head's bytes. Invariant: made by [`Fields::span`], so it lies within them.
 #[derive(Debug, Clone, Copy, Default)]
@@ -51,12 +58,28 @@ pub(super) struct Said<'a> {
 impl Fields {
     /// Takes a copy of a head's bytes and forgets the head before.
     pub(super) fn load(&mut self, head: &[u8]) {
+        if self.bytes.capacity() == 0 {
+            (self.bytes, self.list) = (spare::take(), LISTS.with(|lists| lists.borrow_mut().pop()).unwrap_or_default());
+        }
         self.list.clear();
         self.bytes.clear();
-        if self.bytes.capacity() > KEPT_BYTES {
-            self.bytes.shrink_to(KEPT_BYTES);
-        }
         self.bytes.extend_from_slice(head);
+    }
+
+    /// Gives up what it holds, memory too, for the next head on this core.
+    pub(super) fn release(&mut self) {
+        spare::give(std::mem::take(&mut self.bytes));
+        let mut list = std::mem::take(&mut self.list);
+        if list.capacity() == 0 || list.capacity() > LIST_MAX {
+            return;
+        }
+        list.clear();
+        LISTS.with(|lists| {
+            let mut lists = lists.borrow_mut();
+            if lists.len() < SPARE_BUFS_MAX {
+                lists.push(list);
+            }
+        });
     }
 
     /// The bytes and an empty list to be filled from them.
@@ -119,6 +142,12 @@ impl Fields {
 
     pub(super) fn header(&self, name: &str) -> Option<&[u8]> {
         self.headers().find(|(known, _)| known.eq_ignore_ascii_case(name.as_bytes())).map(|(_, value)| value)
+    }
+}
+
+impl Drop for Fields {
+    fn drop(&mut self) {
+        self.release();
     }
 }
 

@@ -8,7 +8,6 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, ready};
 
-use bytes::Bytes;
 use llmgw_runtime::io::Io;
 use llmgw_runtime::timer::timeout;
 
@@ -18,6 +17,7 @@ use crate::head::{HeadScan, RequestHead};
 use crate::limits::{IDLE_BUF_BYTES, LEADING_LINES_MAX, LINGER_BYTES_MAX, LINGER_TIME, ServerLimits};
 use crate::read_ahead::ReadAhead;
 use crate::server::{ResponseWriter, Turn};
+use crate::spare::Buffer;
 
 /// What waiting for a request came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,6 +61,7 @@ impl<I: Io> RequestReader<I> {
             self.linger().await;
             return Ok(Next::Closed);
         }
+        head.release();
         let result = self.wait_for_head(head).await;
         match &result {
             Ok(Next::Request) => self.turn.begin(head),
@@ -130,10 +131,11 @@ impl<I: Io> RequestReader<I> {
     /// A length over the limit is refused before anything is read; an interim 100 is sent when the client waits for
     /// one and has not begun. When this is not called, or fails, the connection ends after the answer.
     /// Errors: 413, 400 for broken chunks, 408 when a part of `BODY_PROGRESS_BYTES` takes longer than `client_body`.
-    /// Cost: one allocation of exactly the length up to 1 MiB, few and growing ones above; bytes are read into place.
-    pub async fn body(&mut self, head: &RequestHead, writer: &mut ResponseWriter<I>) -> Result<Option<Bytes>, Reject> {
+    /// Cost: no allocation where it is small, one of exactly the length up to 1 MiB, few and growing ones above; bytes are
+    /// read into place.
+    pub async fn body(&mut self, head: &RequestHead, writer: &mut ResponseWriter<I>) -> Result<Option<Buffer>, Reject> {
         if !self.turn.has_unread_body.get() {
-            return Ok(Some(Bytes::new()));
+            return Ok(Some(Buffer::default()));
         }
         let too_large = matches!(head.framing(), Framing::Length(len) if len > self.limits.body_bytes);
         if too_large {
@@ -149,7 +151,7 @@ impl<I: Io> RequestReader<I> {
         if body.is_some() {
             self.turn.has_unread_body.set(false);
         }
-        Ok(body.map(Bytes::from))
+        Ok(body.map(Buffer::from))
     }
 
     /// Resolves when the client has left. To be raced with producing the answer.

@@ -10,6 +10,7 @@ use crate::body::{BodyDecoder, Framing};
 use crate::error::Reject;
 use crate::limits::{BODY_FIRST_RESERVE_BYTES, BODY_PROGRESS_BYTES};
 use crate::server::RequestReader;
+use crate::spare::{self, SPARE_BYTES};
 
 /// Each later reservation is for at most this many times what has come.
 const GROWTH: usize = 8;
@@ -20,7 +21,7 @@ const TOO_LARGE: Reject = Reject::new(413, "the body is larger than this gateway
 impl<I: Io> RequestReader<I> {
     /// Reads a body of known length; nothing when the client left.
     pub(super) async fn read_length(&mut self, len: usize) -> Result<Option<Vec<u8>>, Reject> {
-        let mut body = Vec::new();
+        let mut body = if len <= SPARE_BYTES { spare::take() } else { Vec::new() };
         body.reserve_exact(len.min(BODY_FIRST_RESERVE_BYTES));
         self.move_held(&mut body, len);
         while body.len() < len {

@@ -72,8 +72,14 @@ impl Buffers {
         Ok(this)
     }
 
-    /// More of them circulate from now on, if there are more.
-    pub(super) fn add(&mut self) {
+    /// All are lent out, to so many connections: more circulate from now on where most of them hold one each.
+    pub(super) fn add_for(&mut self, connections: usize) {
+        if connections * 2 > usize::from(self.circulating) {
+            self.add();
+        }
+    }
+
+    fn add(&mut self) {
         let until = (self.circulating + STEP).min(self.count);
         (self.circulating..until).for_each(|id| self.give_back(id));
         self.circulating = until;
