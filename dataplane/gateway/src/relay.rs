@@ -103,6 +103,21 @@ pub(crate) async fn send_start(
     after_sending(sent, conn, finish)
 }
 
+/// Sends an answer that is at hand whole; otherwise as [`send_piece`].
+pub(crate) async fn send_all(
+    core: &Core,
+    conn: &mut ServerConn<Tcp>,
+    draft: ResponseDraft,
+    length: BodyLength,
+    buf: ChunkBuf,
+    deadline: Mono,
+    finish: &mut Finish,
+) {
+    let sent = timeout(deadline.since(Mono::now()), conn.writer.send_all(draft, length, buf));
+    let sent = race(sent, parting(&core.cut, &mut conn.reader)).await;
+    after_sending(sent, conn, finish);
+}
+
 /// Sends a piece of an answer to the client; the buffer comes back empty.
 ///
 /// Nothing comes back when the client left, or when it did not read for so long that the request's time or this

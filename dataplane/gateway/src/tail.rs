@@ -12,6 +12,16 @@ pub struct Tail {
     is_cut: bool,
 }
 
+/// Usage of an answer that is at hand whole. Cost: no copy of a small one.
+pub fn usage_of(answer: &[u8]) -> Reading {
+    if answer.len() <= TAIL_BYTES {
+        return of_body(answer);
+    }
+    let mut tail = Tail::default();
+    tail.add(answer);
+    tail.usage()
+}
+
 impl Tail {
     /// Takes the next piece of the answer.
     pub fn add(&mut self, payload: &[u8]) {
@@ -51,6 +61,7 @@ mod tests {
         for filler in [0, 10, TAIL_BYTES - 200, TAIL_BYTES, 3 * TAIL_BYTES + 1] {
             let body = format!("{{\"data\":\"{}\",{usage}", "x".repeat(filler));
             for step in [1usize << 20, 1000, 33] {
+                assert_eq!(usage_of(body.as_bytes()).usage.prompt, Some(7));
                 let mut tail = Tail::default();
                 body.as_bytes().chunks(step).for_each(|piece| tail.add(piece));
                 let reading = tail.usage();

@@ -16,9 +16,9 @@ use llmgw_runtime::timer::timeout;
 use crate::core::Core;
 use crate::error::{ApiError, Reason};
 use crate::finish::Finish;
-use crate::relay::{Answer, Broken, Limit, next_piece, piece_limit, send_end, send_piece, send_start};
+use crate::relay::{Answer, Broken, Limit, next_piece, piece_limit, send_all, send_end, send_piece, send_start};
 use crate::respond;
-use crate::tail::Tail;
+use crate::tail::{Tail, usage_of};
 
 /// How much of an engine's error is read; what lies beyond is not passed on.
 const ERROR_BYTES_MAX: usize = 1024 * 1024;
@@ -131,8 +131,6 @@ pub(crate) async fn relay(
         _ if is_last => BodyLength::Known(buf.len() as u64),
         _ => BodyLength::Unknown,
     };
-    let mut tail = Tail::default();
-    tail.add(buf.payload());
     finish.passing(buf.payload());
     let status = answer.head.status();
     let overhead_us = answer.overhead_us(finish);
@@ -141,14 +139,14 @@ pub(crate) async fn relay(
     finish.sent(buf.len());
     if is_last {
         // The common case: the usage is known and the connection free before the answer leaves.
-        read_usage(&tail, answer, finish);
+        let reading = if is_plain(answer) { usage_of(buf.payload()) } else { Reading::default() };
+        finish.usage(reading.usage, reading.absurd_count);
         core.evidence.answered(answer.slot);
         upstream.release(Mono::now());
-        if let Some(empty) = send_start(core, conn, draft, length, buf, deadline, finish).await {
-            send_end(conn, empty, deadline, finish).await;
-        }
-        return;
+        return send_all(core, conn, draft, length, buf, deadline, finish).await;
     }
+    let mut tail = Tail::default();
+    tail.add(buf.payload());
     match send_start(core, conn, draft, length, buf, deadline, finish).await {
         Some(empty) => buf = empty,
         None => return,
@@ -179,16 +177,15 @@ pub(crate) async fn relay(
             None => return,
         }
     }
-    read_usage(&tail, answer, finish);
+    let reading = if is_plain(answer) { tail.usage() } else { Reading::default() };
+    finish.usage(reading.usage, reading.absurd_count);
     core.evidence.answered(answer.slot);
     upstream.release(Mono::now());
     buf.clear();
     send_end(conn, buf, deadline, finish).await;
 }
 
-fn read_usage(tail: &Tail, answer: &Answer<'_>, finish: &mut Finish) {
-    // An engine that compresses although it was asked not to is passed on as it is; its usage cannot be read.
-    let is_plain = answer.head.header("content-encoding").is_none_or(|coding| coding.eq_ignore_ascii_case(b"identity"));
-    let reading = if is_plain { tail.usage() } else { Reading::default() };
-    finish.usage(reading.usage, reading.absurd_count);
+/// An engine that compresses although it was asked not to is passed on as it is; its usage cannot be read.
+fn is_plain(answer: &Answer<'_>) -> bool {
+    answer.head.header("content-encoding").is_none_or(|coding| coding.eq_ignore_ascii_case(b"identity"))
 }

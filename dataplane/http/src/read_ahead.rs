@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker, ready};
 use llmgw_runtime::io::Io;
 
 use crate::limits::IDLE_BUF_BYTES;
-use crate::spare;
+use crate::spare::{self, Buffer};
 
 /// How the peer's side of a connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +59,15 @@ impl<I: Io> ReadAhead<I> {
             self.start = 0;
             spare::give(std::mem::take(&mut self.held));
         }
+    }
+
+    /// Gives all that is held as it lies, when that is exactly `len` bytes.
+    pub(crate) fn take_all(&mut self, len: usize) -> Option<Buffer> {
+        if len == 0 || self.held().len() != len {
+            return None;
+        }
+        let start = std::mem::take(&mut self.start);
+        Some(Buffer::from_start(std::mem::take(&mut self.held), start))
     }
 
     /// Puts back bytes that were read beyond what the caller wanted. They come before anything still to be read.

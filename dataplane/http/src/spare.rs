@@ -37,11 +37,21 @@ pub(crate) fn give(mut buffer: Vec<u8>) {
 
 /// A body that was received. Its memory goes to the next one on this core.
 #[derive(Debug, Default)]
-pub struct Buffer(Vec<u8>);
+pub struct Buffer {
+    bytes: Vec<u8>,
+    /// What lies in front is not part of it.
+    start: usize,
+}
+
+impl Buffer {
+    pub(crate) fn from_start(bytes: Vec<u8>, start: usize) -> Self {
+        Self { bytes, start }
+    }
+}
 
 impl From<Vec<u8>> for Buffer {
     fn from(bytes: Vec<u8>) -> Self {
-        Self(bytes)
+        Self { bytes, start: 0 }
     }
 }
 
@@ -49,13 +59,13 @@ impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.0
+        self.bytes.get(self.start..).unwrap_or_default()
     }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        give(std::mem::take(&mut self.0));
+        give(std::mem::take(&mut self.bytes));
     }
 }
 

@@ -151,7 +151,7 @@ impl<I: Io> RequestReader<I> {
         if body.is_some() {
             self.turn.has_unread_body.set(false);
         }
-        Ok(body.map(Buffer::from))
+        Ok(body)
     }
 
     /// Resolves when the client has left. To be raced with producing the answer.

@@ -10,7 +10,7 @@ use crate::body::{BodyDecoder, Framing};
 use crate::error::Reject;
 use crate::limits::{BODY_FIRST_RESERVE_BYTES, BODY_PROGRESS_BYTES};
 use crate::server::RequestReader;
-use crate::spare::{self, SPARE_BYTES};
+use crate::spare::{self, Buffer, SPARE_BYTES};
 
 /// Each later reservation is for at most this many times what has come.
 const GROWTH: usize = 8;
@@ -20,7 +20,11 @@ const TOO_LARGE: Reject = Reject::new(413, "the body is larger than this gateway
 
 impl<I: Io> RequestReader<I> {
     /// Reads a body of known length; nothing when the client left.
-    pub(super) async fn read_length(&mut self, len: usize) -> Result<Option<Vec<u8>>, Reject> {
+    pub(super) async fn read_length(&mut self, len: usize) -> Result<Option<Buffer>, Reject> {
+        // The usual request has come whole: it stays where it lies.
+        if let Some(whole) = self.ahead.take_all(len) {
+            return Ok(Some(whole));
+        }
         let mut body = if len <= SPARE_BYTES { spare::take() } else { Vec::new() };
         body.reserve_exact(len.min(BODY_FIRST_RESERVE_BYTES));
         self.move_held(&mut body, len);
@@ -32,7 +36,7 @@ impl<I: Io> RequestReader<I> {
                 Err(Elapsed) => return Err(TOO_SLOW),
             }
         }
-        Ok(Some(body))
+        Ok(Some(body.into()))
     }
 
     /// Reads until `goal` bytes are there; nothing when the client left.
@@ -49,7 +53,7 @@ impl<I: Io> RequestReader<I> {
     }
 
     /// Reads a chunked body; nothing when the client left.
-    pub(super) async fn read_chunks(&mut self) -> Result<Option<Vec<u8>>, Reject> {
+    pub(super) async fn read_chunks(&mut self) -> Result<Option<Buffer>, Reject> {
         let mut decoder = BodyDecoder::new(Framing::Chunked);
         let mut body = Vec::new();
         loop {
@@ -63,7 +67,7 @@ impl<I: Io> RequestReader<I> {
                 if body.capacity() - body.len() > body.len() / 5 {
                     body.shrink_to_fit();
                 }
-                return Ok(Some(body));
+                return Ok(Some(body.into()));
             }
         }
     }

@@ -113,19 +113,28 @@ impl<I: Io> ResponseWriter<I> {
     /// As [`Self::start_with`] for an answer that came whole: its end goes out in the same write.
     ///
     /// Errors: also when it is not as long as announced; the connection is closed then.
-    pub async fn send_all(&mut self, draft: ResponseDraft, length: BodyLength, whole: ChunkBuf) -> io::Result<()> {
+    pub async fn send_all(
+        &mut self,
+        draft: ResponseDraft,
+        length: BodyLength,
+        whole: ChunkBuf,
+    ) -> (io::Result<()>, ChunkBuf) {
         let mut whole = whole;
         let head = self.begin_stream(draft, length);
-        let tail: &[u8] = if self.mode == Mode::Chunked { b"\r\n0\r\n\r\n" } else { b"" };
-        let start = self.framed(&mut whole, tail)?;
+        let is_chunked = self.mode == Mode::Chunked;
+        let start = match self.framed(&mut whole, if is_chunked { b"\r\n0\r\n\r\n" } else { b"" }) {
+            Ok(start) => start,
+            Err(error) => return (Err(error), whole),
+        };
         let frame = start.and_then(|start| whole.bytes().get(start..)).unwrap_or_default();
-        if start.is_some() && self.mode == Mode::Chunked {
-            self.write_after(head, frame).await?;
+        let mut sent = self.write_after(head, frame).await;
+        if sent.is_ok() && is_chunked && start.is_some() {
             self.turn.phase.set(Phase::Between);
-            return Ok(());
+        } else if sent.is_ok() {
+            sent = self.finish().await;
         }
-        self.write_after(head, frame).await?;
-        self.finish().await
+        whole.clear();
+        (sent, whole)
     }
 
     /// Sends one payload as it is: one chunk, one write, no copy. The buffer comes back empty.
