@@ -12,6 +12,7 @@ use llmgw_http::draft::ResponseDraft;
 use llmgw_http::error::BodyError;
 use llmgw_http::head::ResponseHead;
 use llmgw_http::server::{BodyLength, ServerConn};
+use llmgw_http::spare;
 use llmgw_kit::clock::Mono;
 use llmgw_openai::error::ErrorBody;
 use llmgw_openai::tap::{StreamTap, Withhold};
@@ -221,7 +222,7 @@ pub(crate) async fn stream(
     finish: &mut Finish,
 ) {
     finish.stream();
-    let mut relay = Relay { tap: StreamTap::new(withhold), held: Vec::new(), ending: [0; 4] };
+    let mut relay = Relay { tap: StreamTap::new(withhold), ending: [0; 4] };
     let status = answer.head.status();
     let overhead_us = answer.overhead_us(finish);
     let mut draft = respond::engine_draft(conn, status, answer.head, answer.served, overhead_us, finish);
@@ -338,7 +339,6 @@ async fn break_off(conn: &mut ServerConn<Tcp>, relay: &Relay, reason: Reason, wh
 /// What is kept of a stream while it passes.
 struct Relay {
     tap: StreamTap,
-    held: Vec<u8>,
     /// The last bytes that were passed on.
     ending: [u8; 4],
 }
@@ -348,15 +348,20 @@ impl Relay {
     fn pass(&mut self, mut buf: ChunkBuf, finish: &mut Finish) -> ChunkBuf {
         finish.passing(buf.payload());
         let known_count = self.tap.learned().content_event_count;
-        let range = self.tap.feed(buf.payload(), &mut self.held);
-        if self.held.is_empty() {
+        // A stream that waits for its engine holds no memory but what it keeps of an event.
+        let mut held = spare::take();
+        self.tap.lend(spare::take);
+        let range = self.tap.feed(buf.payload(), &mut held);
+        if held.is_empty() {
             buf.truncate(range.end);
             buf.remove(0..range.start);
         } else {
-            self.held.extend_from_slice(buf.payload().get(range).unwrap_or_default());
+            held.extend_from_slice(buf.payload().get(range).unwrap_or_default());
             buf.clear();
-            buf.extend(&self.held);
+            buf.extend(&held);
         }
+        spare::give(held);
+        self.tap.give_back().into_iter().for_each(spare::give);
         if self.tap.learned().content_event_count > known_count {
             finish.tokens_now();
         }
@@ -366,9 +371,11 @@ impl Relay {
 
     /// What was held back and goes out with the end.
     fn end(&mut self, mut buf: ChunkBuf, finish: &mut Finish) -> ChunkBuf {
-        self.tap.end(&mut self.held);
+        let mut held = spare::take();
+        self.tap.end(&mut held);
         buf.clear();
-        buf.extend(&self.held);
+        buf.extend(&held);
+        spare::give(held);
         finish.sent(buf.len());
         self.note(&buf);
         buf

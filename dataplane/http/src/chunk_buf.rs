@@ -76,7 +76,7 @@ impl ChunkBuf {
     pub fn clear(&mut self) {
         self.bytes.truncate(HEADROOM);
         let wanted = HEADROOM + self.room + 2;
-        if self.bytes.capacity() > wanted.max(spare::SPARE_BYTES) + 64 {
+        if self.bytes.capacity() > wanted.max(spare::KEPT_BYTES_MAX) + 64 {
             self.bytes.shrink_to(wanted);
         }
     }
@@ -184,6 +184,6 @@ mod tests {
         }
         assert_eq!(buf.room(), IDLE_BUF_BYTES);
         buf.clear();
-        assert!(buf.bytes.capacity() <= HEADROOM + IDLE_BUF_BYTES + 66);
+        assert!(buf.bytes.capacity() <= spare::KEPT_BYTES_MAX + 64);
     }
 }

@@ -9,21 +9,24 @@ use std::ops::Deref;
 use crate::limits::{IDLE_BUF_BYTES, SPARE_BUFS_MAX};
 
 /// Room of a buffer: what one read may bring, and a little for what is put around it.
-pub(crate) const SPARE_BYTES: usize = IDLE_BUF_BYTES + 32;
+pub const SPARE_BYTES: usize = IDLE_BUF_BYTES + 32;
+
+/// Larger ones are not kept.
+pub(crate) const KEPT_BYTES_MAX: usize = 4 * SPARE_BYTES;
 
 thread_local! {
     static STOCK: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// An empty buffer with room for at least [`SPARE_BYTES`].
-pub(crate) fn take() -> Vec<u8> {
+pub fn take() -> Vec<u8> {
     let used = STOCK.with(|stock| stock.borrow_mut().pop());
     used.unwrap_or_else(|| Vec::with_capacity(SPARE_BYTES))
 }
 
 /// Takes a buffer back, whatever it holds.
-pub(crate) fn give(mut buffer: Vec<u8>) {
-    if !(SPARE_BYTES..=4 * SPARE_BYTES).contains(&buffer.capacity()) {
+pub fn give(mut buffer: Vec<u8>) {
+    if !(SPARE_BYTES..=KEPT_BYTES_MAX).contains(&buffer.capacity()) {
         return;
     }
     STOCK.with(|stock| {

@@ -78,6 +78,19 @@ impl Splitter {
         Self::default()
     }
 
+    /// Gives it memory for an event that comes in several chunks, unless it has some.
+    pub fn lend(&mut self, memory: impl FnOnce() -> Vec<u8>) {
+        if self.kept.capacity() == 0 {
+            self.kept = memory();
+        }
+    }
+
+    /// Its memory, when it holds nothing in it.
+    pub fn give_back(&mut self) -> Option<Vec<u8>> {
+        self.forget_spent();
+        (self.kept.is_empty() && self.kept.capacity() > 0).then(|| std::mem::take(&mut self.kept))
+    }
+
     /// Begins the next chunk of the stream. The result, 0 or 1, is how many of its first bytes belong to the event
     /// reported last.
     pub fn begin(&mut self, chunk: &[u8]) -> usize {

@@ -105,6 +105,16 @@ impl StreamTap {
         &self.learned
     }
 
+    /// See [`Splitter::lend`].
+    pub fn lend(&mut self, memory: impl FnOnce() -> Vec<u8>) {
+        self.splitter.lend(memory);
+    }
+
+    /// See [`Splitter::give_back`].
+    pub fn give_back(&mut self) -> Option<Vec<u8>> {
+        self.splitter.give_back()
+    }
+
     /// Takes the next chunk of payload. What is to be sent on is what `out` then holds (it is emptied first) and after
     /// it the range of `chunk` that is returned.
     ///
