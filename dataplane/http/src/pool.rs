@@ -73,9 +73,24 @@ struct Idle<I: Io> {
     limit: Duration,
 }
 
+/// How long the place for an endpoint's idle connections is kept while all of them are in use.
+const EMPTY_KEPT: Duration = Duration::from_secs(60);
+
+struct Queue<I: Io> {
+    idle: VecDeque<Idle<I>>,
+    /// Since when sweeps have found it so.
+    empty_since: Option<Mono>,
+}
+
+impl<I: Io> Default for Queue<I> {
+    fn default() -> Self {
+        Self { idle: VecDeque::new(), empty_since: None }
+    }
+}
+
 struct Inner<I: Io> {
     /// By whose they are and where they lead, so that none outlives a change of either; oldest first.
-    idle: RefCell<AHashMap<Key, VecDeque<Idle<I>>>>,
+    idle: RefCell<AHashMap<Key, Queue<I>>>,
     spare: RefCell<Vec<Vec<u8>>>,
     counts: PoolCounts,
 }
@@ -107,7 +122,7 @@ impl<I: Io> Pool<I> {
 
     /// Idle connections at hand. Cost: one pass over the endpoints.
     pub fn idle_count(&self) -> usize {
-        self.0.idle.borrow().values().map(VecDeque::len).sum()
+        self.0.idle.borrow().values().map(|queue| queue.idle.len()).sum()
     }
 
     /// An empty buffer for a head, used before where possible.
@@ -128,7 +143,7 @@ impl<I: Io> Pool<I> {
     /// Takes the youngest healthy idle connection; what is found old or closed on the way is closed.
     pub(crate) fn checkout(&self, shelf: &Shelf, now: Mono) -> Option<ReadAhead<I>> {
         let mut idle = self.0.idle.borrow_mut();
-        let queue = idle.get_mut(&shelf.place)?;
+        let queue = &mut idle.get_mut(&shelf.place)?.idle;
         while let Some(mut entry) = queue.pop_back() {
             if now.since(entry.since) >= entry.limit.min(shelf.idle_limit) {
                 self.retire(1 + queue.len());
@@ -149,7 +164,7 @@ impl<I: Io> Pool<I> {
             return;
         }
         let mut idle = self.0.idle.borrow_mut();
-        let queue = idle.entry(shelf.place).or_default();
+        let queue = &mut idle.entry(shelf.place).or_default().idle;
         if queue.len() >= shelf.idle_max {
             let surplus = queue.len() + 1 - shelf.idle_max;
             queue.drain(..surplus);
@@ -163,7 +178,7 @@ impl<I: Io> Pool<I> {
     /// Cost: one look at each idle connection.
     pub fn sweep(&self, now: Mono) {
         self.0.idle.borrow_mut().retain(|_, queue| {
-            queue.retain_mut(|entry| {
+            queue.idle.retain_mut(|entry| {
                 if now.since(entry.since) >= entry.limit {
                     self.retire(1);
                     return false;
@@ -174,7 +189,11 @@ impl<I: Io> Pool<I> {
                 }
                 healthy
             });
-            !queue.is_empty()
+            if !queue.idle.is_empty() {
+                queue.empty_since = None;
+                return true;
+            }
+            now.since(*queue.empty_since.get_or_insert(now)) < EMPTY_KEPT
         });
     }
 
@@ -183,7 +202,7 @@ impl<I: Io> Pool<I> {
         self.0.idle.borrow_mut().retain(|place, queue| {
             let is_kept = place.0 != key;
             if !is_kept {
-                self.retire(queue.len());
+                self.retire(queue.idle.len());
             }
             is_kept
         });

@@ -50,6 +50,11 @@ impl Buffer {
     pub(crate) fn from_start(bytes: Vec<u8>, start: usize) -> Self {
         Self { bytes, start }
     }
+
+    /// Bytes of memory it keeps.
+    pub fn capacity(&self) -> usize {
+        self.bytes.capacity()
+    }
 }
 
 impl From<Vec<u8>> for Buffer {
