@@ -28,8 +28,8 @@ struct Case {
     request: Vec<u8>,
     /// Requests over which it is counted.
     count: usize,
-    /// Allocations per request on epoll, where each wait with a limit takes one. How a stream's bytes fall into reads is
-    /// chance, so a stream's figure has room for the most pieces it can come in. On the ring it is 0.
+    /// Allocations per request on epoll, where each wait with a limit takes one. How a stream's bytes fall into reads
+    /// is chance, so a stream's figure has room for the most pieces it can come in. On the ring it is 0.
     epoll_at_most: f64,
 }
 

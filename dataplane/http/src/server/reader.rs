@@ -128,11 +128,10 @@ impl<I: Io> RequestReader<I> {
 
     /// Reads the body of the request whose head `next` gave. Nothing when the client left before it was complete.
     ///
-    /// A length over the limit is refused before anything is read; an interim 100 is sent when the client waits for
-    /// one and has not begun. When this is not called, or fails, the connection ends after the answer.
-    /// Errors: 413, 400 for broken chunks, 408 when a part of `BODY_PROGRESS_BYTES` takes longer than `client_body`.
-    /// Cost: no allocation where it is small, one of exactly the length up to 1 MiB, few and growing ones above; bytes are
-    /// read into place.
+    /// A length over the limit is refused before anything is read; an interim 100 is sent when the client waits for one
+    /// and has not begun. When this is not called, or fails, the connection ends after the answer. Errors: 413, 400 for
+    /// broken chunks, 408 when a part of `BODY_PROGRESS_BYTES` takes longer than `client_body`. Cost: no allocation
+    /// where it is small, one of exactly the length up to 1 MiB, few and growing ones above; bytes are read into place.
     pub async fn body(&mut self, head: &RequestHead, writer: &mut ResponseWriter<I>) -> Result<Option<Buffer>, Reject> {
         if !self.turn.has_unread_body.get() {
             return Ok(Some(Buffer::default()));

@@ -190,7 +190,8 @@ impl Ring {
                     match result {
                         1.. => {}
                         0 => slot.end = Some(End::Eof),
-                        // All lent out: armed again by whoever reads. One that sends a lot at once is no reason for more.
+                        // All lent out: armed again by whoever reads. One that sends a lot at once is no reason for
+                        // more.
                         _ if -result == libc::ENOBUFS => buffers.add_for(lending.len()),
                         _ if matches!(-result, libc::ECANCELED | libc::EAGAIN | libc::EINTR) => {}
                         _ => slot.end = Some(End::Failed(-result)),
