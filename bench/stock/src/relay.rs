@@ -48,6 +48,8 @@ pub(crate) struct Streaming {
     ending: [u8; 4],
     event_count: u64,
     last_event: Mono,
+    /// When a piece went to the client that has not asked for the next one.
+    passed_at: Option<Mono>,
     engine_deadline: Mono,
     step: Step,
 }
@@ -71,13 +73,24 @@ impl Streaming {
             ending: [0; 4],
             event_count: 0,
             last_event: sent_at,
+            passed_at: None,
             step: Step::Passes,
         }
     }
 
     pub(crate) fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Aborted>>> {
         match self.step {
-            Step::Passes => self.pass_on(cx),
+            Step::Passes => {
+                if let Some(at) = self.passed_at.take() {
+                    // A client that took its time, maybe in the middle of an event, is no silence of the engine.
+                    self.last_event = self.last_event + Mono::now().since(at);
+                }
+                let polled = self.pass_on(cx);
+                if polled.is_ready() {
+                    self.passed_at = Some(Mono::now());
+                }
+                polled
+            }
             Step::Over => Poll::Ready(None),
             Step::Breaks(until) => {
                 // hyper throws away what it holds when a body fails: the event must be out first. It is once nothing is

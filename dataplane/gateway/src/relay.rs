@@ -286,6 +286,7 @@ pub(crate) async fn stream(
         if buf.is_empty() {
             continue;
         }
+        let sent_from = Mono::now();
         match send_piece(core, conn, buf, deadline, finish).await {
             Some(empty) => buf = empty,
             None => {
@@ -293,6 +294,8 @@ pub(crate) async fn stream(
                 return;
             }
         }
+        // A client that took its time, maybe in the middle of an event, is no silence of the engine.
+        last_event = last_event + Mono::now().since(sent_from);
     }
     buf = relay.end(buf, finish);
     relay.report(finish);

@@ -1,6 +1,6 @@
 //! When bytes pass: at once, pings included, and no faster than the client reads them.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use llmgw_test_kit::chat;
 use llmgw_test_kit::raw::{Connection, End};
@@ -154,5 +154,39 @@ fn one_client_that_does_not_read_holds_nobody_else_up() {
     }
     slow.leave();
     wait_for("the slow one to be gone", WITHIN, || rig.gateway.inflight() == 0.0);
+    rig.finish();
+}
+
+#[test]
+fn a_client_that_stops_reading_inside_an_event_is_no_silence_of_the_engine() {
+    // Far more than this engine needs for a whole event of that size, also on a busy machine.
+    let limit = Duration::from_secs(4);
+    let rig = Rig::with_timeouts("between_events: 4s, first_token: 20s");
+    // Far larger than all that lies between the engine and the client, so that when the client reads again the engine
+    // still has to write a part of the event, and the gateway waits for it.
+    const EVENT_BYTES: usize = 16 << 20;
+    let events = json!({ "events": 3, "event_bytes": EVENT_BYTES });
+    let mut connection = Connection::open_narrow(rig.gateway.addr(), 16 * 1024).expect("a connection");
+    connection.send(&request(&chat("x").streamed().faults(events))).expect("sent");
+    let head = connection.head().expect("a head");
+    let mut body = connection.body(&head);
+    let mut text = Vec::new();
+    let mut is_read_on = false;
+    while let Some(piece) = body.piece().expect("more of the stream") {
+        text.extend_from_slice(&piece);
+        // In the second event.
+        if text.len() > EVENT_BYTES + (1 << 20) && !std::mem::replace(&mut is_read_on, true) {
+            let (mut written, mut since) = (stalled_at(&rig), Instant::now());
+            wait_for("a wait beyond the limit", WITHIN + 2 * limit, || {
+                let now = stalled_at(&rig);
+                if now != written {
+                    (written, since) = (now, Instant::now());
+                }
+                since.elapsed() > limit
+            });
+        }
+    }
+    assert_eq!(body.end(), End::Complete, "{}", String::from_utf8_lossy(&text[text.len().saturating_sub(300)..]));
+    assert!(text.ends_with(DONE.as_bytes()) && text.len() > 3 * EVENT_BYTES, "{}", text.len());
     rig.finish();
 }
