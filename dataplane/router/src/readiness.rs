@@ -17,10 +17,17 @@ use crate::endpoint::BreakerState;
 pub struct Readiness {
     ready: AtomicU32,
     known: AtomicU32,
+    is_starting: AtomicBool,
     is_settling: AtomicBool,
 }
 
 impl Readiness {
+    /// Whether endpoints are being asked for the first time: traffic that came now would all go to the first to answer.
+    /// Owner: side runtime.
+    pub fn set_starting(&self, is_starting: bool) {
+        self.is_starting.store(is_starting, Ordering::Release);
+    }
+
     /// How many of the `known` endpoints answered their last check. Owner: side runtime.
     pub fn set_endpoints(&self, ready: u32, known: u32) {
         self.known.store(known, Ordering::Relaxed);
@@ -46,6 +53,7 @@ impl Readiness {
     pub fn judge(&self, standing: &Standing) -> (bool, &'static str) {
         match standing {
             _ if self.is_settling() => (false, "stopping"),
+            _ if self.is_starting.load(Ordering::Acquire) => (false, "endpoints are asked for the first time"),
             Standing { ready: 0, draining: 0, .. } => (false, "no endpoint is ready"),
             Standing { ready: 0, draining, known, .. } if draining == known => (false, "every endpoint is drained"),
             Standing { ready: 0, .. } => (false, "no endpoint is ready that is not drained"),
@@ -104,6 +112,9 @@ mod tests {
         let (a, b) = (board.endpoint(BoardSlot(0)), board.endpoint(BoardSlot(1)));
         check((false, "no endpoint is ready"), [0, 0, 0]);
         a.set_ready(true);
+        readiness.set_starting(true);
+        check((false, "endpoints are asked for the first time"), [1, 0, 0]);
+        readiness.set_starting(false);
         check((true, "ready"), [1, 0, 0]);
         a.set_breaker(BreakerState::Closed, now + Duration::from_secs(1));
         check((true, "every ready endpoint failed a moment ago"), [1, 0, 1]);

@@ -61,6 +61,7 @@ impl Census {
     /// Nobody is there yet; the first round ends when `first` endpoints were judged.
     pub(crate) fn new(board: Arc<Board>, readiness: Arc<Readiness>, first: u32) -> Self {
         readiness.set_endpoints(0, 0);
+        readiness.set_starting(first > 0);
         let counts = Mutex::new(Counts { first, ..Counts::default() });
         Self { board, readiness, counts, first_round: watch::Sender::new(first == 0) }
     }
@@ -113,6 +114,7 @@ impl Census {
 
     /// Ends the first round also where endpoints have not answered yet.
     pub(crate) fn end_first_round(&self) {
+        self.readiness.set_starting(false);
         self.first_round.send_replace(true);
     }
 }
@@ -261,6 +263,8 @@ impl Prober {
 
 #[cfg(test)]
 mod tests {
+    use llmgw_router::readiness::Standing;
+
     use super::*;
 
     #[test]
@@ -280,7 +284,10 @@ mod tests {
         assert_eq!((readiness.endpoints(), board.is_ready(b)), ((0, 1), false), "struck with what it counted");
         census.judged_first();
         assert!(!*first_round.borrow());
+        let is_wanted = || readiness.judge(&Standing { known: 2, ready: 1, draining: 0, out: 0 }).0;
+        assert!(!is_wanted(), "all traffic would go to the first");
         census.judged_first();
+        assert!(is_wanted());
         assert!(*first_round.borrow());
     }
 
