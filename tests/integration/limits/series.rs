@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use llmgw_test_kit::gateway::Metrics;
+use llmgw_test_kit::gateway::{MODEL, Metrics};
 use llmgw_test_kit::request::Request;
 use llmgw_test_kit::{chat, wait_for_some};
 
@@ -78,9 +78,19 @@ fn the_page_shows_what_is_documented_and_nothing_else() {
     for body in [chat("hello").json(), chat("hello").streamed().json()] {
         assert_eq!(pair.post(CHAT, &body).status, 200);
     }
-    let page = wait_for_some("the engine's own numbers on the page", WITHIN, || {
+    // Sound is shown only of models that hear some.
+    let part =
+        |name: &str, content: &str| format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"{content}\r\n");
+    let file = format!("; filename=\"a.wav\"\r\nContent-Type: audio/wav\r\n\r\n{}", "x".repeat(64 << 10));
+    let form = [part("model", &format!("\r\n\r\n{MODEL}")), part("file", &file), "--b--\r\n".to_owned()].concat();
+    let sound =
+        Request::new("POST", "/v1/audio/transcriptions").body("multipart/form-data; boundary=b", form.as_bytes());
+    assert_eq!(pair.send(sound.header("Connection", "close")).status, 200);
+    // An engine's numbers come with a scrape, those of a request right behind its answer.
+    let page = wait_for_some("the engine's own numbers and the sound on the page", WITHIN, || {
         let page = pair.gateway.admin("/metrics").text();
-        page.contains("llmgw_endpoint_kv_usage_ratio{").then_some(page)
+        let names = ["llmgw_endpoint_kv_usage_ratio{", "llmgw_audio_seconds_total{"];
+        names.iter().all(|name| page.contains(name)).then_some(page)
     });
     let typed: BTreeSet<String> =
         page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).map(str::to_owned).collect();

@@ -29,14 +29,16 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
-    /// A gateway that serves these endpoints.
+    /// A gateway that serves these endpoints, every one of them ready: it says that it is ready with the first one.
     #[track_caller]
     pub(crate) fn start(endpoints: &[(&str, &Engine)]) -> Self {
         let builder = endpoints.iter().fold(Gateway::builder(), |builder, (name, engine)| {
             builder.endpoint(&format!("{{ name: {name}, url: \"{}\", model: test-model, engine: sim }}", engine.url()))
         });
         let gateway = builder.router("scrape_interval: 100ms\ntimeouts: { settle: 0s }").start(llmgw());
-        Self { gateway }
+        let rig = Self { gateway };
+        endpoints.iter().for_each(|(name, _)| rig.wait_until_ready(name));
+        rig
     }
 
     pub(crate) fn path(&self) -> PathBuf {
