@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 
-use llmgw_test_kit::{chat, full_or};
+use llmgw_test_kit::{chat, full_or, wait_for};
 use serde_json::json;
 
 use super::rig::{Fleet, assert_all_well};
+use crate::pair::WITHIN;
 
 /// No request was at the same engine twice.
 #[track_caller]
@@ -71,6 +72,8 @@ fn when_all_are_busy_the_client_hears_it_from_an_engine() {
     for _ in 0..3 {
         let reply = fleet.ask(&chat("hello"));
         assert_eq!((reply.status, reply.header("retry-after")), (429, Some("7")), "{}", reply.text());
+        // Cooldowns reach the board by way of the core that owns the endpoint.
+        wait_for("both cooldowns", WITHIN, || fleet.count("llmgw_endpoint_cooling", &[]) == 2);
     }
     // Two tries of the first request, then one each at the one that comes back first.
     assert_eq!(fleet.calls().len(), 4);
