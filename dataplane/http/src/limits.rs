@@ -23,8 +23,6 @@ pub const TRAILER_BYTES_MAX: usize = 8 * 1024;
 pub const RESPONSE_HEAD_BYTES_MAX: usize = 64 * 1024;
 /// Interim (1xx) answers skipped before the final one.
 pub const INTERIM_HEADS_MAX: usize = 8;
-/// A body up to this size leaves in the same write as its head.
-pub const COALESCE_BYTES_MAX: usize = 16 * 1024;
 /// Room reserved for a body before any of it has come.
 pub const BODY_FIRST_RESERVE_BYTES: usize = 1024 * 1024;
 /// A sender must bring this much of a body, or its rest, within each `client_body`.

@@ -126,6 +126,32 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_connection_that_gets_the_number_of_one_just_closed_loses_nothing_to_it() {
+        use std::io::Write;
+        use std::os::unix::net::UnixStream;
+        let pair = || {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            ours.set_nonblocking(true).unwrap();
+            (ours, theirs)
+        };
+        for driver in drivers() {
+            let read_on = block_on(driver, async {
+                let (ours, _theirs) = pair();
+                let first = Socket::new(ours.into()).unwrap();
+                let mut buf = Vec::new();
+                // Asked for, and not yet handed to the kernel when the descriptor is closed.
+                assert!(matches!(race(read(&first, &mut buf, 16), std::future::ready(())).await, Either::Right(())));
+                drop(first);
+                let (ours, mut theirs) = pair();
+                theirs.write_all(b"hello").unwrap();
+                let second = Socket::new(ours.into()).unwrap();
+                crate::timer::timeout(std::time::Duration::from_secs(5), read(&second, &mut buf, 16)).await
+            });
+            assert_eq!(read_on.unwrap().expect("the bytes, in time").unwrap(), 5, "{driver}");
+        }
+    }
+
     /// A peer that sends `bytes` in writes of `step` once it is told to, and counts what it gets meanwhile.
     fn flood(listener: std::net::TcpListener, bytes: usize, step: usize) -> std::thread::JoinHandle<()> {
         std::thread::spawn(move || {

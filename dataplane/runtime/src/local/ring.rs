@@ -289,6 +289,9 @@ impl Ring {
         for operation in outstanding.into_iter().flatten() {
             self.push(&opcode::AsyncCancel::new(operation).build().user_data(cancel));
         }
+        // What was asked for in this turn names the descriptor by its number, which is free as soon as it is closed: a
+        // connection that gets it would lose its first bytes to this one's receive.
+        self.submit();
     }
 
     fn poll_read(&mut self, place: u32, cx: &Context<'_>, buf: &mut Vec<u8>, room: usize) -> Poll<io::Result<usize>> {
