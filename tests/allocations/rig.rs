@@ -22,6 +22,7 @@ use llmgw_runtime::driver::Driver;
 use llmgw_runtime::mailbox::{LANE_CAPACITY, Latest, Mesh, Post};
 use llmgw_test_kit::raw::{Connection, End};
 use llmgw_test_kit::{Engine, gateway};
+use llmgw_types::admission::{Admission, QueueOrder, Thresholds};
 use llmgw_types::snapshot::{Endpoint, Member, ModelName, ModelRoute, Placement, ProfileSpec};
 use llmgw_types::{BoardSlot, CoreId, EngineKind, Pool, RouteTable, Snapshot};
 
@@ -135,12 +136,14 @@ fn table(engine: &Engine) -> RouteTable {
             engine: EngineKind::Sim,
             weight: 100,
             idle_limit_ms: u32::MAX,
+            queue_order: QueueOrder::default(),
         }],
         pools: vec![Pool {
             model: 0,
             label: "none/none".into(),
             priority: 100,
             metric_row: 1,
+            thresholds: Thresholds::default(),
             members: vec![Member { endpoint: 0, served_as: gateway::MODEL.into() }],
         }],
         models: vec![ModelRoute {
@@ -149,6 +152,7 @@ fn table(engine: &Engine) -> RouteTable {
             pools: vec![0],
             profile: 0,
             placement: Placement::default(),
+            admission: Admission::default(),
             fallbacks: Vec::new(),
         }],
         names: vec![ModelName { name: gateway::MODEL.into(), model: 0 }],

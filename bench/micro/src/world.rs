@@ -9,6 +9,7 @@ use llmgw_router::scheduler::profile::RoutingProfile;
 use llmgw_router::scheduler::run::Scheduler;
 use llmgw_router::session::Ring;
 use llmgw_router::{Board, Dispatcher, Grant, Map, Wanted};
+use llmgw_types::admission::{Admission, QueueOrder, Thresholds};
 use llmgw_types::snapshot::{Endpoint, Member, ModelName, ModelRoute, Placement, ProfileSpec, SessionSpec};
 use llmgw_types::{BoardSlot, CoreId, EngineKind, Pool, RouteTable, Snapshot};
 
@@ -38,6 +39,7 @@ pub(crate) fn table(count: u32, picker: &str) -> RouteTable {
         engine: EngineKind::Vllm,
         weight: 100,
         idle_limit_ms: 4000,
+        queue_order: QueueOrder::default(),
     };
     let session = SessionSpec { header: "x-session-id".into(), load_factor: 1.25 };
     RouteTable {
@@ -49,6 +51,7 @@ pub(crate) fn table(count: u32, picker: &str) -> RouteTable {
             label: "none/none".into(),
             priority: 100,
             metric_row: 1,
+            thresholds: Thresholds::default(),
             members: (0..count).map(|endpoint| Member { endpoint, served_as: "m0".into() }).collect(),
         }],
         models: vec![ModelRoute {
@@ -56,7 +59,8 @@ pub(crate) fn table(count: u32, picker: &str) -> RouteTable {
             created: 0,
             pools: vec![0],
             profile: 0,
-            placement: Placement { session: Some(session), ..Placement::default() },
+            placement: Placement { session: Some(session) },
+            admission: Admission::default(),
             fallbacks: Vec::new(),
         }],
         names: vec![ModelName { name: "m0".into(), model: 0 }],

@@ -255,6 +255,7 @@ impl Dispatcher {
 #[cfg(test)]
 mod tests {
     use llmgw_kit::chance::Chance;
+    use llmgw_types::admission::{Admission, QueueOrder, Thresholds};
     use llmgw_types::snapshot::{Endpoint, Member, ModelName, ModelRoute, Placement, Pool, ProfileSpec};
     use llmgw_types::{EngineKind, RouteTable, Snapshot};
 
@@ -283,6 +284,7 @@ mod tests {
                     engine: EngineKind::Sim,
                     weight: 100,
                     idle_limit_ms: 4000,
+                    queue_order: QueueOrder::default(),
                 })
                 .collect(),
             pools: (100..)
@@ -295,6 +297,7 @@ mod tests {
                         label: format!("none/{step}"),
                         priority: 1000 - step,
                         metric_row: 1,
+                        thresholds: Thresholds::default(),
                         members: (first..next).map(|endpoint| Member { endpoint, served_as: "m".into() }).collect(),
                     }
                 })
@@ -305,6 +308,7 @@ mod tests {
                 pools: (0..u32::try_from(pools.len()).unwrap()).collect(),
                 profile: 0,
                 placement: Placement::default(),
+                admission: Admission::default(),
                 fallbacks: vec![],
             }],
             names: vec![ModelName { name: "m".into(), model: 0 }],

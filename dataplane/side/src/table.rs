@@ -6,16 +6,21 @@ use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
+use llmgw_config::server::Scheduling;
 use llmgw_config::url::{EngineUrl, Scheme};
-use llmgw_config::{EndpointConfig, PlacementConfig, RoutingProfileConfig, ScoreConfig, ServerConfig};
+use llmgw_config::{
+    AdmissionConfig, EndpointConfig, PlacementConfig, RoutingProfileConfig, ScoreConfig, ServerConfig, ThresholdsConfig,
+};
 use llmgw_engines::kind::engine;
 use llmgw_obs::rows::{RowIdx, RowNames};
 use llmgw_router::board::{Board, SlotBook};
 use llmgw_router::metrics::POOL_ROWS_MAX;
 use llmgw_router::scheduler::registry;
+use llmgw_types::admission::{Admission, Band, QueueOrder, Thresholds};
 use llmgw_types::snapshot::{Endpoint, EngineAddr, Member, ModelName, ModelRoute, Placement, ProfileSpec, SessionSpec};
-use llmgw_types::{BoardSlot, Pool, PoolKey, RouteTable, Snapshot};
+use llmgw_types::{BoardSlot, EngineKind, Pool, PoolKey, RouteTable, Snapshot};
 
 /// The picker of profiles whose own is not there; no model can be routed by one of those.
 const PICKER: &str = "p2c";
@@ -154,8 +159,7 @@ pub fn table(config: &ServerConfig, addrs: &Addrs, book: &mut Book, board: &Boar
         generation,
         endpoints: config.endpoints.iter().map(|endpoint| endpoint_row(endpoint, addrs, book)).collect(),
         profiles: config.router.profiles.iter().map(profile_row).collect(),
-        stale_after_ms: u32::try_from((config.router.scrape_interval * STALE_INTERVALS).as_millis())
-            .unwrap_or(u32::MAX),
+        stale_after_ms: millis(config.router.scrape_interval * STALE_INTERVALS),
         ..RouteTable::default()
     };
     let drafts = gather(config);
@@ -169,7 +173,8 @@ pub fn table(config: &ServerConfig, addrs: &Addrs, book: &mut Book, board: &Boar
             let metric_row = book.rows.row([&model.name, &label]).0;
             // The order was decided on the signed number; below zero there is nothing left to tell apart.
             let priority = u32::try_from(draft.priority).unwrap_or(0);
-            table.pools.push(Pool { model: row, label, priority, metric_row, members: draft.members });
+            let thresholds = thresholds(&model.admission.thresholds_on(&draft.key.gpu_class));
+            table.pools.push(Pool { model: row, label, priority, metric_row, thresholds, members: draft.members });
         }
         let profile = config.router.profiles.iter().position(|profile| profile.name == model.routing_profile);
         let profile = self::row(profile.unwrap_or(0));
@@ -180,6 +185,7 @@ pub fn table(config: &ServerConfig, addrs: &Addrs, book: &mut Book, board: &Boar
             pools,
             profile,
             placement: placement(&model.placement),
+            admission: admission(&model.admission),
             fallbacks: model.fallbacks.iter().filter_map(at).collect(),
         });
         let names = std::iter::once(&model.name).chain(&model.aliases);
@@ -231,7 +237,8 @@ fn endpoint_row(endpoint: &EndpointConfig, addrs: &Addrs, book: &Book) -> Endpoi
         authorization: authorization(endpoint),
         engine: endpoint.engine,
         weight: endpoint.weight,
-        idle_limit_ms: u32::try_from(idle_limit.as_millis()).unwrap_or(u32::MAX),
+        idle_limit_ms: millis(idle_limit),
+        queue_order: queue_order(endpoint),
     }
 }
 
@@ -258,11 +265,48 @@ fn profile_row(profile: &RoutingProfileConfig) -> ProfileSpec {
 fn placement(placement: &PlacementConfig) -> Placement {
     let session = placement.session.as_ref();
     Placement {
-        target_waiting: placement.target_waiting_per_replica,
-        kv_ceiling: placement.kv_ceiling as f32,
         session: session
             .map(|session| SessionSpec { header: session.header.clone(), load_factor: session.load_factor as f32 }),
     }
+}
+
+fn thresholds(thresholds: &ThresholdsConfig) -> Thresholds {
+    Thresholds {
+        target_waiting: thresholds.target_waiting_per_replica,
+        kv_ceiling: thresholds.kv_ceiling as f32,
+        kv_by_band: thresholds.kv_by_band,
+    }
+}
+
+fn admission(admission: &AdmissionConfig) -> Admission {
+    let bands = admission.bands.iter().map(|band| Band {
+        name: band.name.clone(),
+        priority: band.priority,
+        saturation_ceiling: band.saturation_ceiling,
+        capacity_share: band.capacity_share,
+    });
+    Admission {
+        queue_ttl_ms: millis(admission.queue_ttl),
+        heartbeat_ms: millis(admission.heartbeat),
+        queue_capacity_per_band: admission.queue_capacity_per_band,
+        queue_capacity_total: admission.queue_capacity_total,
+        queue_bytes_max: admission.queue_bytes_max,
+        bands: bands.collect(),
+    }
+}
+
+/// Who is told a request's priority, and which way round its engine counts.
+fn queue_order(endpoint: &EndpointConfig) -> QueueOrder {
+    match (endpoint.scheduling, endpoint.engine) {
+        (Scheduling::Fifo, _) | (_, EngineKind::LlamaCpp) => QueueOrder::Arrival,
+        (Scheduling::Priority, EngineKind::Sglang) => QueueOrder::HighestFirst,
+        (Scheduling::Priority, EngineKind::Vllm | EngineKind::Sim) => QueueOrder::LowestFirst,
+    }
+}
+
+/// Times in the configuration are a year at most; a longer one is cut to 49 days, which is as good as none.
+fn millis(duration: Duration) -> u32 {
+    u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
 }
 
 /// Rows are counted in 32 bits; configurations are bounded far below.

@@ -52,7 +52,13 @@ const KEYS: &[(&str, Rule)] = &[
     ("models[].units", Rule::NoEffect),
     ("models[].scaling", Rule::Off),
     ("models[].slo", Rule::NoEffect),
-    ("models[].profiles", Rule::Off),
+    ("models[].profiles[].engine", Rule::NoEffect),
+    ("models[].profiles[].tp", Rule::NoEffect),
+    ("models[].profiles[].nodes", Rule::NoEffect),
+    ("models[].profiles[].priority", Rule::NoEffect),
+    ("models[].profiles[].weight", Rule::NoEffect),
+    ("models[].profiles[].args", Rule::NoEffect),
+    ("models[].profiles[].prefix", Rule::Off),
 ];
 
 /// Scorers that are there.
@@ -64,9 +70,9 @@ pub(crate) const COST_SCORES: bool = false;
 
 /// What may be written for the key of that pattern; none: anything, its feature is there.
 pub(crate) fn rule(pattern: &str) -> Option<Rule> {
-    // A model's own admission and prefix settings are as available as the router's.
-    let shared =
-        pattern.strip_prefix("models[].").filter(|rest| rest.starts_with("admission.") || rest.starts_with("prefix."));
+    // A model's own admission and prefix settings, and its profiles' own, are as available as the router's.
+    let of_model = pattern.strip_prefix("models[].").map(|rest| rest.strip_prefix("profiles[].").unwrap_or(rest));
+    let shared = of_model.filter(|rest| rest.starts_with("admission.") || rest.starts_with("prefix."));
     let matches = |key: &str| match shared {
         Some(rest) => key.strip_prefix("router.") == Some(rest),
         None => key == pattern,

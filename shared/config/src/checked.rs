@@ -4,6 +4,7 @@
 //! environment it
 //! is given and reads the secret files the tree names; nothing else.
 
+mod admission;
 mod endpoint;
 mod model;
 mod placement;

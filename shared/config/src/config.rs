@@ -121,17 +121,68 @@ pub struct ModelConfig {
     pub fallbacks: Vec<String>,
     /// The routing profile, the default one where it names none.
     pub routing_profile: String,
-    /// What its engines are judged by.
+    /// What its engines are chosen by.
     pub placement: PlacementConfig,
+    /// When its requests wait, and in which order they go on.
+    pub admission: AdmissionConfig,
 }
 
-/// What the engines of a model are judged by: the router's values, but for those the model has of its own.
+/// When the requests of a model wait: the router's values, but for those the model has of its own.
 #[derive(Clone, Debug, PartialEq)]
-pub struct PlacementConfig {
-    /// Requests in an engine's own queue at which it counts as full.
+pub struct AdmissionConfig {
+    /// When its pools count as full.
+    pub thresholds: ThresholdsConfig,
+    /// The same for pools of GPU classes whose model profile has thresholds of its own.
+    pub by_gpu_class: Vec<(String, ThresholdsConfig)>,
+    /// How long a request may wait.
+    pub queue_ttl: Duration,
+    /// How often a waiting stream is sent a comment; nothing: never.
+    pub heartbeat: Duration,
+    /// Waiting requests of one band.
+    pub queue_capacity_per_band: u32,
+    /// Waiting requests of all bands.
+    pub queue_capacity_total: u32,
+    /// Bytes of waiting requests.
+    pub queue_bytes_max: u64,
+    /// By rising priority; never empty; neither ceilings nor shares fall.
+    pub bands: Vec<BandConfig>,
+}
+
+impl AdmissionConfig {
+    /// When a pool on GPUs of that class counts as full.
+    pub fn thresholds_on(&self, gpu_class: &str) -> ThresholdsConfig {
+        let own = self.by_gpu_class.iter().find(|(class, _)| class == gpu_class);
+        own.map_or(self.thresholds, |(_, thresholds)| *thresholds)
+    }
+}
+
+/// When a pool counts as full.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ThresholdsConfig {
+    /// Requests in an engine's own queue at which it counts as full, 1 or more.
     pub target_waiting_per_replica: u32,
     /// Fill of its KV cache above which it is avoided.
     pub kv_ceiling: f64,
+    /// Whether that is scaled by band.
+    pub kv_by_band: bool,
+}
+
+/// A priority band.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BandConfig {
+    /// Unique.
+    pub name: String,
+    /// Unique; higher goes first.
+    pub priority: i32,
+    /// Saturation of the pool above which it waits.
+    pub saturation_ceiling: f64,
+    /// Part of a pool's batch it may fill.
+    pub capacity_share: f64,
+}
+
+/// What the engines of a model are chosen by: the router's values, but for those the model has of its own.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlacementConfig {
     /// How sessions are kept together; absent when they are not.
     pub session: Option<SessionConfig>,
 }

@@ -19,8 +19,9 @@ pub mod values;
 mod yaml;
 
 pub use config::{
-    Authorities, EndpointConfig, LimitsConfig, MetricsPath, ModelConfig, PickerConfig, PlacementConfig, RouterConfig,
-    RoutingProfileConfig, ScoreConfig, ServedModel, ServerConfig, SessionConfig, TimeoutsConfig,
+    AdmissionConfig, Authorities, BandConfig, EndpointConfig, LimitsConfig, MetricsPath, ModelConfig, PickerConfig,
+    PlacementConfig, RouterConfig, RoutingProfileConfig, ScoreConfig, ServedModel, ServerConfig, SessionConfig,
+    ThresholdsConfig, TimeoutsConfig,
 };
 pub use error::{ConfigError, WithoutEffect};
 pub use load::{from_process_env, from_text, load};

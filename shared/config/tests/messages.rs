@@ -245,7 +245,7 @@ fn no_band_is_held_tighter_than_a_lower_one() {
     check_after_endpoint(
         &bands("{ name: a, priority: 2, saturation_ceiling: 0.3 }, { name: b, priority: 1, saturation_ceiling: 0.6 }"),
         "server.yaml:2:76: router.admission.bands: saturation_ceiling of a (0.3) is under that of b (0.6); it may \
-        not fall as priority rises",
+        not fall as priority rises, so write 0.6 or more",
     );
     check_after_endpoint(
         &bands(
@@ -253,13 +253,27 @@ fn no_band_is_held_tighter_than_a_lower_one() {
             saturation_ceiling: 1 }",
         ),
         "server.yaml:2:95: router.admission.bands: capacity_share of a (0.5) is under that of b (1); it may not \
-        fall as priority rises",
+        fall as priority rises, so write 1 or more",
     );
     check_after_endpoint(
         &bands("{ name: a, priority: 1, saturation_ceiling: 1 }, { name: b, priority: 1, saturation_ceiling: 1 }"),
         "server.yaml:2:102: router.admission.bands: priority 1 is another band's; priorities are unique",
     );
-    check_after_endpoint(&bands(""), "server.yaml:2:31: router.admission.bands: at least one band is needed");
+    let profiles = |profiles: &str| format!("models: [{{ name: m, profiles: [{profiles}] }}]");
+    check_after_endpoint(
+        &profiles("{ name: p, gpu_class: unknown, admission: { queue_ttl: 3s } }"),
+        "server.yaml:2:87: models[0].profiles[0].admission.queue_ttl: the model's profiles share one queue; write it \
+        in models[].admission, and here only target_waiting_per_replica, kv_ceiling and kv_by_band",
+    );
+    check_after_endpoint(
+        &profiles("{ name: p, gpu_class: h100, admission: { kv_ceiling: 0.5 } }"),
+        "server.yaml:2:54: models[0].profiles[0].gpu_class: no endpoint of the model is on \"h100\"; expected unknown",
+    );
+    check_after_endpoint(
+        &bands(""),
+        "server.yaml:2:31: router.admission.bands: at least one band is needed; leave bands out for \
+        the four usual ones",
+    );
     check_after_endpoint(
         &bands(
             "{ name: a, priority: 1, saturation_ceiling: 1000 }, { name: b, priority: 2, saturation_ceiling: 1000 }",

@@ -3,6 +3,7 @@
 //! Used by every crate above the kit. Changes when the product learns a new word. Never does I/O, reads no clock, holds
 //! no behaviour beyond checking and looking up.
 
+pub mod admission;
 pub mod endpoint;
 pub mod ids;
 pub mod snapshot;

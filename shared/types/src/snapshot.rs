@@ -10,6 +10,7 @@ use rkyv::util::AlignedVec;
 use rkyv::{Archive, Deserialize, Serialize};
 
 use crate::EngineKind;
+use crate::admission::{Admission, QueueOrder, Thresholds};
 
 /// Where an engine is, and how it is reached.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq, Hash)]
@@ -57,6 +58,8 @@ pub struct Endpoint {
     pub weight: u32,
     /// How long an idle connection to it may be kept, in milliseconds; below the engine's own limit.
     pub idle_limit_ms: u32,
+    /// In which order it takes its own queue.
+    pub queue_order: QueueOrder,
 }
 
 /// An endpoint's membership in a pool.
@@ -79,6 +82,8 @@ pub struct Pool {
     pub priority: u32,
     /// Where this pool's requests are counted (a row of the metric cells), for life.
     pub metric_row: u32,
+    /// When it counts as full.
+    pub thresholds: Thresholds,
     /// Who is in it; not empty.
     pub members: Vec<Member>,
 }
@@ -94,27 +99,19 @@ pub struct ModelRoute {
     pub pools: Vec<u32>,
     /// Row in `RouteTable::profiles`.
     pub profile: u32,
-    /// What its engines are judged by.
+    /// What its engines are chosen by.
     pub placement: Placement,
+    /// How its requests wait.
+    pub admission: Admission,
     /// Rows of the models that stand in when no endpoint of this one can be used, first choice first.
     pub fallbacks: Vec<u32>,
 }
 
-/// What the engines of a model are judged by.
-#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq)]
+/// What the engines of a model are chosen by.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 pub struct Placement {
-    /// Requests in an engine's own queue at which it counts as full, 1 or more.
-    pub target_waiting: u32,
-    /// Fill of its KV cache above which it is avoided, 0 to 1.
-    pub kv_ceiling: f32,
     /// How sessions are kept together, if they are.
     pub session: Option<SessionSpec>,
-}
-
-impl Default for Placement {
-    fn default() -> Self {
-        Self { target_waiting: 4, kv_ceiling: 0.9, session: None }
-    }
 }
 
 /// How requests of one session are kept on one engine.
@@ -252,6 +249,9 @@ fn fits_together(table: &ArchivedRouteTable) -> Result<(), SnapshotError> {
         if model.pools.iter().any(|&pool| pool.to_native() as usize >= table.pools.len()) {
             return refuse(format!("model {} names a pool that is not there", model.name));
         }
+        if let Some(fault) = model.admission.fault() {
+            return refuse(format!("model {} {fault}", model.name));
+        }
         if model.profile.to_native() as usize >= table.profiles.len() {
             return refuse(format!("model {} names a routing profile that is not there", model.name));
         }
@@ -275,6 +275,7 @@ fn fits_together(table: &ArchivedRouteTable) -> Result<(), SnapshotError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::admission::Band;
 
     fn table() -> RouteTable {
         RouteTable {
@@ -289,12 +290,14 @@ mod tests {
                 engine: EngineKind::Vllm,
                 weight: 100,
                 idle_limit_ms: 4000,
+                queue_order: QueueOrder::default(),
             }],
             pools: vec![Pool {
                 model: 0,
                 label: "none/unknown".into(),
                 priority: 100,
                 metric_row: 1,
+                thresholds: Thresholds::default(),
                 members: vec![Member { endpoint: 0, served_as: "tiny".into() }],
             }],
             models: vec![ModelRoute {
@@ -303,6 +306,7 @@ mod tests {
                 pools: vec![0],
                 profile: 0,
                 placement: Placement::default(),
+                admission: Admission::default(),
                 fallbacks: vec![],
             }],
             names: vec![ModelName { name: "alias".into(), model: 0 }, ModelName { name: "m".into(), model: 0 }],
@@ -339,6 +343,23 @@ mod tests {
         check(|t| t.models[0].pools[0] = 1, "names a pool that is not there");
         check(|t| t.models[0].profile = 4, "routing profile that is not there");
         check(|t| t.models[0].fallbacks = vec![1], "falls back to a model that is not there");
+        check(|t| t.models[0].admission.bands.clear(), "no bands");
+        let band = |priority: i32, saturation_ceiling, capacity_share| Band {
+            name: priority.to_string(),
+            priority,
+            saturation_ceiling,
+            capacity_share,
+        };
+        for (bands, says) in [
+            ([band(2, 1.0, 1.0), band(1, 1.0, 1.0)], "not sorted by priority"),
+            ([band(1, 1.0, 1.0), band(2, 0.5, 1.0)], "held tighter"),
+            ([band(1, 1.0, 1.0), band(2, 1.0, 0.9)], "held tighter"),
+        ] {
+            let mut bad = table();
+            bad.models[0].admission.bands = bands.into();
+            let error = Snapshot::of(&bad).expect_err("refused").to_string();
+            assert!(error.contains(says), "{error}");
+        }
         check(|t| t.names.reverse(), "not sorted");
         check(|t| t.names[1].name = "alias".into(), "not sorted or not unique");
     }

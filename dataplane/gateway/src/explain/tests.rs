@@ -10,6 +10,7 @@ use llmgw_router::scheduler::run::Scheduler;
 use llmgw_router::scheduler::{Candidate, Draw, registry};
 use llmgw_router::session::Ring;
 use llmgw_router::{Board, Dispatcher, Map, Wanted};
+use llmgw_types::admission::{Admission, QueueOrder, Thresholds};
 use llmgw_types::snapshot::{Endpoint, Member, ModelRoute, Placement, ProfileSpec, SessionSpec};
 use llmgw_types::{BoardSlot, CoreId, EndpointIdx, EngineKind, Pool, RouteTable, Snapshot};
 use serde_json::Value;
@@ -30,6 +31,7 @@ fn table(count: u32, name: impl Fn(u32) -> String) -> RouteTable {
         engine: EngineKind::Sim,
         weight: 60 + slot % 3 * 20,
         idle_limit_ms: 4000,
+        queue_order: QueueOrder::default(),
     };
     let profile = |(picker, temperature): (&str, f32)| ProfileSpec {
         name: picker.into(),
@@ -47,6 +49,7 @@ fn table(count: u32, name: impl Fn(u32) -> String) -> RouteTable {
             label: "none/l4".into(),
             priority: 100,
             metric_row: 1,
+            thresholds: Thresholds::default(),
             members: (0..count).map(|endpoint| Member { endpoint, served_as: "m".into() }).collect(),
         }],
         models: vec![ModelRoute {
@@ -54,7 +57,8 @@ fn table(count: u32, name: impl Fn(u32) -> String) -> RouteTable {
             created: 0,
             pools: vec![0],
             profile: 0,
-            placement: Placement { session, ..Placement::default() },
+            placement: Placement { session },
+            admission: Admission::default(),
             fallbacks: Vec::new(),
         }],
         profiles: PICKERS.map(profile).to_vec(),

@@ -94,6 +94,7 @@ pub fn judge(members: &[MemberTally]) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
+    use llmgw_types::admission::{Admission, QueueOrder, Thresholds};
     use llmgw_types::snapshot::{Endpoint, Member, ModelRoute, Placement, Pool, ProfileSpec};
     use llmgw_types::{CoreId, EngineKind, RouteTable, Snapshot};
     use proptest::prelude::*;
@@ -133,18 +134,27 @@ mod tests {
             engine: EngineKind::Sim,
             weight: 100,
             idle_limit_ms: 4000,
+            queue_order: QueueOrder::default(),
         };
         let member = |endpoint| Member { endpoint, served_as: "m".into() };
         let (members, label) = ((0..3).map(member).collect(), "none/unknown".to_owned());
         let table = RouteTable {
             endpoints: (0..3).map(endpoint).collect(),
-            pools: vec![Pool { model: 0, label, priority: 1, metric_row: 1, members }],
+            pools: vec![Pool {
+                model: 0,
+                label,
+                priority: 1,
+                metric_row: 1,
+                thresholds: Thresholds::default(),
+                members,
+            }],
             models: vec![ModelRoute {
                 name: "m".into(),
                 created: 0,
                 pools: vec![0],
                 profile: 0,
                 placement: Placement::default(),
+                admission: Admission::default(),
                 fallbacks: vec![],
             }],
             profiles: vec![ProfileSpec { name: "p".into(), scorers: vec![], picker: "p2c".into(), temperature: 0.0 }],

@@ -87,9 +87,9 @@ fn an_engine_above_its_ceiling_is_taken_only_when_all_are() {
 }
 
 #[test]
-fn thresholds_are_the_models_own() {
+fn thresholds_are_the_pools_own() {
     let mut table = table(&[&[2]], &[("queue", 1.0)], "max-score", 0.0);
-    table.models[0].placement.target_waiting = 8;
+    table.pools[0].thresholds.target_waiting = 8;
     let mut world = World::of(&table, 1);
     world.board.endpoint(BoardSlot(0)).set_sample(&Sample { waiting: 6, ..IDLE });
     world.board.endpoint(BoardSlot(1)).set_sample(&Sample { waiting: 7, ..IDLE });

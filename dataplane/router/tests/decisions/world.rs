@@ -9,6 +9,7 @@ use llmgw_router::scheduler::profile::RoutingProfile;
 use llmgw_router::scheduler::run::Scheduler;
 use llmgw_router::session::Ring;
 use llmgw_router::{Board, Dispatcher, Grant, Map, NoEndpoint, Wanted};
+use llmgw_types::admission::{Admission, QueueOrder, Thresholds};
 use llmgw_types::snapshot::{Endpoint, Member, ModelName, ModelRoute, Placement, ProfileSpec, SessionSpec};
 use llmgw_types::{BoardSlot, CoreId, EngineKind, Pool, RouteTable, Snapshot};
 
@@ -49,6 +50,7 @@ pub(crate) fn table(models: &[&[u32]], scorers: &[(&str, f32)], picker: &str, te
                 engine: EngineKind::Sim,
                 weight: 100,
                 idle_limit_ms: 4000,
+                queue_order: QueueOrder::default(),
             }));
             rows.push(table.pools.len() as u32);
             table.pools.push(Pool {
@@ -56,17 +58,19 @@ pub(crate) fn table(models: &[&[u32]], scorers: &[(&str, f32)], picker: &str, te
                 label: format!("none/{step}"),
                 priority: 100 - step,
                 metric_row: table.pools.len() as u32 + 1,
+                thresholds: Thresholds::default(),
                 members: (first..first + count).map(|endpoint| Member { endpoint, served_as: "m".into() }).collect(),
             });
         }
         let session = Some(SessionSpec { header: "x-session-id".into(), load_factor: 1.25 });
-        let placement = Placement { session, ..Placement::default() };
+        let placement = Placement { session };
         table.models.push(ModelRoute {
             name: format!("m{model}"),
             created: 0,
             pools: rows,
             profile: 0,
             placement,
+            admission: Admission::default(),
             fallbacks: Vec::new(),
         });
         table.names.push(ModelName { name: format!("m{model}"), model });

@@ -183,3 +183,37 @@ fn rows_stay_with_their_model_and_pool_and_only_those_in_use_are_shown() {
     assert_eq!((later.replica(a_slot), later.row(row)), (Some("a"), Some(["small", "none/l4"])), "for late records");
     assert_eq!((later.row(0), later.row(99), later.replica(BoardSlot(99))), (None, None, None));
 }
+
+#[test]
+fn bands_stand_by_rising_priority_and_thresholds_are_the_pools_own() {
+    let text = "
+endpoints:
+  - { name: a, url: 'http://h:1', model: big, gpu_class: h100, engine: sglang }
+  - { name: b, url: 'http://h:2', model: big, gpu_class: l4 }
+  - { name: c, url: 'http://h:3', model: small }
+router: { admission: { target_waiting_per_replica: 6, queue_ttl: 3s } }
+models:
+  - name: big
+    admission:
+      kv_ceiling: 0.5
+      bands:
+        - { name: now, priority: 9, saturation_ceiling: 1000 }
+        - { name: later, priority: -1, saturation_ceiling: 0.5, capacity_share: 0.75 }
+    profiles:
+      - { name: on-l4, gpu_class: l4, admission: { target_waiting_per_replica: 2 } }
+";
+    let table = World::new(8).table(text);
+    assert!(Snapshot::of(&table).is_ok());
+    let thresholds = |pool: usize| table.pools[pool].thresholds.clone();
+    let big = Thresholds { target_waiting: 6, kv_ceiling: 0.5, kv_by_band: false };
+    assert_eq!(thresholds(0), big, "the model's over the router's");
+    assert_eq!(thresholds(1), Thresholds { target_waiting: 2, ..big }, "the profile's over the model's");
+    assert_eq!(thresholds(2), Thresholds { target_waiting: 6, ..Thresholds::default() });
+    let bands = |model: usize| {
+        let bands = table.models[model].admission.bands.iter();
+        bands.map(|band| (band.name.as_str(), band.saturation_ceiling, band.capacity_share)).collect::<Vec<_>>()
+    };
+    assert_eq!(bands(0), [("later", 0.5, 0.75), ("now", 1000.0, 1.0)]);
+    assert_eq!(bands(1), [("bronze", 0.3, 0.95), ("silver", 0.6, 1.0), ("gold", 0.85, 1.0), ("platinum", 1.0, 1.0)]);
+    assert_eq!((table.models[0].admission.queue_ttl_ms, table.models[0].admission.heartbeat_ms), (3000, 0));
+}

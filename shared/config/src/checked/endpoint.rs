@@ -4,11 +4,13 @@
 
 use std::collections::{HashMap, HashSet};
 
+use llmgw_types::EngineKind;
+
 use crate::config::{Authorities, EndpointConfig, MetricsPath, ServedModel};
 use crate::environment::Environment;
 use crate::error::Place;
 use crate::read::{Field, Reader};
-use crate::server::{Endpoint, MetricNames, ServerTree};
+use crate::server::{Endpoint, MetricNames, Scheduling, ServerTree};
 use crate::url::{EngineUrl, Scheme};
 use crate::values::line_of;
 
@@ -87,6 +89,10 @@ fn check_one(
     if endpoint.batch_capacity.value == Some(0) {
         let message = format!("{path}.batch_capacity: must be 1 or more; leave it out to have it learned");
         reader.problem(&endpoint.batch_capacity.place, message);
+    }
+    if endpoint.scheduling.value == Scheduling::Priority && endpoint.engine.value == EngineKind::LlamaCpp {
+        let message = format!("{path}.scheduling: llamacpp takes its queue in order of arrival only; write fifo");
+        reader.problem(&endpoint.scheduling.place, message);
     }
     let health_path = check_path(&format!("{path}.health_path"), &endpoint.health_path, reader);
     let metrics_path = match endpoint.metrics_path.value.as_deref() {

@@ -6,7 +6,7 @@ use crate::config::{EndpointConfig, ModelConfig, RouterConfig};
 use crate::read::{Field, Reader, hint};
 use crate::server::ServerTree;
 
-use super::{check_model_name, placement, profile, router};
+use super::{admission, check_model_name, placement, profile};
 
 /// Every public model: the catalog's, then those that only endpoints name.
 pub(super) fn check(
@@ -40,7 +40,7 @@ pub(super) fn check(
             reader.problem(&model.name.place, message);
         }
         meaning.entry(&model.name).or_insert_with(|| format!("the model {:?}", *model.name));
-        router::check_admission(&format!("{path}.admission"), model.admission.value.as_ref(), reader);
+        admission::check_model(&path, model, &gpu_classes(endpoints, &model.name), reader);
         if let Some(prefix) = &model.prefix.value {
             placement::check_prefix(&format!("{path}.prefix"), prefix, reader);
         }
@@ -77,7 +77,8 @@ pub(super) fn check(
             aliases: model.aliases.iter().map(|alias| alias.value.clone()).collect(),
             fallbacks: model.fallbacks.iter().map(|fallback| fallback.value.clone()).collect(),
             routing_profile: model.routing_profile.value.clone().unwrap_or_else(|| router.default_profile.clone()),
-            placement: placement::of(&tree.router, model.admission.value.as_ref(), model.prefix.value.as_ref()),
+            placement: placement::of(&tree.router, model.prefix.value.as_ref()),
+            admission: admission::of(&tree.router, Some(model)),
         });
     }
     models.extend(served.iter().filter(|name| !catalog.contains(*name)).map(|name| ModelConfig {
@@ -85,7 +86,14 @@ pub(super) fn check(
         aliases: Vec::new(),
         fallbacks: Vec::new(),
         routing_profile: router.default_profile.clone(),
-        placement: placement::of(&tree.router, None, None),
+        placement: placement::of(&tree.router, None),
+        admission: admission::of(&tree.router, None),
     }));
     models
+}
+
+/// The GPU classes that serve a model.
+fn gpu_classes<'e>(endpoints: &'e [EndpointConfig], model: &str) -> Vec<&'e str> {
+    let serves = |endpoint: &&EndpointConfig| endpoint.models.iter().any(|served| served.name == model);
+    endpoints.iter().filter(serves).map(|endpoint| endpoint.gpu_class.as_str()).collect()
 }

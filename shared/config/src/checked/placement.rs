@@ -1,27 +1,21 @@
-//! What a model's engines are judged by: the router's values, but for those that the model writes itself.
+//! What a model's engines are chosen by: the router's values, but for those that the model writes itself.
 
 use crate::config::{PlacementConfig, SessionConfig};
 use crate::error::Place;
 use crate::read::{Field, Reader};
-use crate::server::{Admission, Prefix, Router};
+use crate::server::{Prefix, Router};
 
 /// The longest name of a session's header.
 const HEADER_NAME_MAX: usize = 64;
 
 /// The values of one model.
-pub(super) fn of(router: &Router, admission: Option<&Admission>, prefix: Option<&Prefix>) -> PlacementConfig {
-    let base = &router.admission.value;
-    let target =
-        own(admission.map(|admission| &admission.target_waiting_per_replica), &base.target_waiting_per_replica);
-    let ceiling = own(admission.map(|admission| &admission.kv_ceiling), &base.kv_ceiling);
+pub(super) fn of(router: &Router, prefix: Option<&Prefix>) -> PlacementConfig {
     let affinity = &router.prefix.session_affinity.value;
     let of_model = prefix.map(|prefix| &prefix.session_affinity.value);
     let enabled = own(of_model.map(|affinity| &affinity.enabled), &affinity.enabled);
     let header = own(of_model.map(|affinity| &affinity.header), &affinity.header);
     let factor = own(of_model.map(|affinity| &affinity.load_factor), &affinity.load_factor);
     PlacementConfig {
-        target_waiting_per_replica: target.value,
-        kv_ceiling: ceiling.as_f64(),
         session: enabled
             .value
             .then(|| SessionConfig { header: header.to_ascii_lowercase(), load_factor: factor.as_f64() }),
@@ -43,6 +37,6 @@ pub(super) fn check_prefix(path: &str, prefix: &Prefix, reader: &mut Reader) {
 }
 
 /// What the model writes, else what the router has.
-fn own<'f, T>(of_model: Option<&'f Field<T>>, of_router: &'f Field<T>) -> &'f Field<T> {
+pub(super) fn own<'f, T>(of_model: Option<&'f Field<T>>, of_router: &'f Field<T>) -> &'f Field<T> {
     of_model.filter(|field| field.place != Place::Default).unwrap_or(of_router)
 }
