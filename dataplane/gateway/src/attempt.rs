@@ -49,6 +49,7 @@ pub(crate) async fn send(
     request: &Request<'_>,
     answer: &mut ResponseHead,
     connect_timeout: Duration,
+    now: Mono,
 ) -> Result<Upstream<EngineIo>, ApiError> {
     let missing = || ApiError::new(Reason::Internal, "the route table does not fit the grant");
     let endpoint = table.endpoints.get(grant.endpoint.idx()).ok_or_else(missing)?;
@@ -81,7 +82,7 @@ pub(crate) async fn send(
         connect_timeout,
         first_byte_timeout: timeouts.first_token,
     };
-    exchange(&core.pool, &core.connector, outgoing, answer, Mono::now())
+    exchange(&core.pool, &core.connector, outgoing, answer, now)
         .await
         .map_err(|error| ApiError::of_exchange(error, &endpoint.name))
 }

@@ -159,9 +159,9 @@ impl Shared {
         self.tls.borrow().get(slot.idx())?.clone()
     }
 
-    /// A fresh id.
-    pub(crate) fn request_id(&self) -> RequestId {
-        RequestId::new(Wall::now().0, self.id, self.chance.borrow_mut().next_u64())
+    /// A fresh id for a request that came `now`.
+    pub(crate) fn request_id(&self, now: Wall) -> RequestId {
+        RequestId::new(now.0, self.id, self.chance.borrow_mut().next_u64())
     }
 
     /// Whether the endpoint refused `stream_options` before.

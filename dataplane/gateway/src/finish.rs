@@ -29,6 +29,7 @@ pub(crate) struct Finish {
     core: Rc<Core>,
     id: RequestId,
     began: Mono,
+    began_wall: Wall,
     method: &'static str,
     route: &'static str,
     status: u16,
@@ -58,6 +59,7 @@ impl Finish {
     /// A request whose head has arrived.
     pub(crate) fn begin(core: &Rc<Core>, now: Mono, method: &[u8]) -> Self {
         core.cells.in_flight.increment();
+        let wall = Wall::now();
         let method = match method {
             b"POST" => "POST",
             b"GET" => "GET",
@@ -66,8 +68,9 @@ impl Finish {
         };
         Self {
             core: core.clone(),
-            id: core.request_id(),
+            id: core.request_id(wall),
             began: now,
+            began_wall: wall,
             method,
             route: "other",
             status: CLIENT_GONE,
@@ -166,11 +169,10 @@ impl Finish {
         self.first_byte = Some(at);
     }
 
-    /// One or several tokens have arrived; the first time and the last are remembered.
-    pub(crate) fn tokens_now(&mut self) {
-        let now = Mono::now();
-        self.first_token.get_or_insert(now);
-        self.last_token = Some(now);
+    /// One or several tokens arrived then; the first time and the last are remembered.
+    pub(crate) fn tokens(&mut self, at: Mono) {
+        self.first_token.get_or_insert(at);
+        self.last_token = Some(at);
     }
 
     /// Time per token after the first. An answer that came in one piece shows none, whatever number of tokens it has.
@@ -249,7 +251,7 @@ impl Drop for Finish {
         let usage = self.usage.unwrap_or_default();
         let record = AccessRecord {
             id: self.id,
-            at_unix_ms: Wall::now().0,
+            at_unix_ms: self.began_wall.0.saturating_add(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)),
             method: self.method,
             route: self.route,
             status: self.status,

@@ -18,7 +18,7 @@ use llmgw_openai::error::ErrorBody;
 use llmgw_openai::tap::{StreamTap, Withhold};
 use llmgw_router::breaker::{Failure, FailureKind};
 use llmgw_runtime::tcp::Tcp;
-use llmgw_runtime::timer::{Elapsed, timeout};
+use llmgw_runtime::timer::{Elapsed, timeout, timeout_at};
 use llmgw_runtime::{Either, race};
 use llmgw_types::BoardSlot;
 
@@ -99,7 +99,7 @@ pub(crate) async fn send_start(
     deadline: Mono,
     finish: &mut Finish,
 ) -> Option<ChunkBuf> {
-    let sent = timeout(deadline.since(Mono::now()), conn.writer.start_with(draft, length, buf));
+    let sent = timeout_at(deadline, conn.writer.start_with(draft, length, buf));
     let sent = race(sent, parting(&core.cut, &mut conn.reader)).await;
     after_sending(sent, conn, finish)
 }
@@ -114,7 +114,7 @@ pub(crate) async fn send_all(
     deadline: Mono,
     finish: &mut Finish,
 ) {
-    let sent = timeout(deadline.since(Mono::now()), conn.writer.send_all(draft, length, buf));
+    let sent = timeout_at(deadline, conn.writer.send_all(draft, length, buf));
     let sent = race(sent, parting(&core.cut, &mut conn.reader)).await;
     after_sending(sent, conn, finish);
 }
@@ -130,7 +130,7 @@ pub(crate) async fn send_piece(
     deadline: Mono,
     finish: &mut Finish,
 ) -> Option<ChunkBuf> {
-    let sent = timeout(deadline.since(Mono::now()), conn.writer.chunk(buf));
+    let sent = timeout_at(deadline, conn.writer.chunk(buf));
     let sent = race(sent, parting(&core.cut, &mut conn.reader)).await;
     after_sending(sent, conn, finish)
 }
@@ -138,7 +138,7 @@ pub(crate) async fn send_piece(
 /// Sends the last piece of an answer and its end to the client. Whether that client is still there is of no concern
 /// then.
 pub(crate) async fn send_end(conn: &mut ServerConn<Tcp>, last: ChunkBuf, deadline: Mono, finish: &mut Finish) {
-    let sent = timeout(deadline.since(Mono::now()), conn.writer.finish_with(last)).await;
+    let sent = timeout_at(deadline, conn.writer.finish_with(last)).await;
     after_sending(Either::Left(sent), conn, finish);
 }
 
@@ -181,14 +181,13 @@ pub(crate) struct Limit {
 
 /// The time one more piece may take, and which limit that is: for an answer that has `begun` from its last event on,
 /// else from the request on. What is no event (comments, a part of one) does not move either.
-pub(crate) fn piece_limit(core: &Core, deadline: Mono, from: Mono, has_begun: bool) -> Limit {
+pub(crate) fn piece_limit(core: &Core, deadline: Mono, from: Mono, now: Mono, has_begun: bool) -> Limit {
     let timeouts = &core.settings.timeouts;
     let (step, reason) = if has_begun {
         (timeouts.between_events, Reason::BetweenEventsTimeout)
     } else {
         (timeouts.first_token, Reason::FirstTokenTimeout)
     };
-    let now = Mono::now();
     let (left, left_in_all) = ((from + step).since(now), deadline.since(now));
     if left_in_all < left {
         Limit { left: left_in_all, reason: Reason::TotalTimeout, whole: timeouts.total }
@@ -229,7 +228,7 @@ pub(crate) async fn stream(
     respond::add_stream_headers(&mut draft, answer.head);
     finish.answer(status);
     let (mut buf, mut is_last) = match first {
-        Some(piece) => (relay.pass(piece.buf, finish), piece.is_last),
+        Some(piece) => (relay.pass(piece.buf, answer.opened, finish), piece.is_last),
         None => (ChunkBuf::new(), false),
     };
     finish.sent(buf.len());
@@ -242,19 +241,20 @@ pub(crate) async fn stream(
     }
     let mut engine_deadline = deadline;
     let (mut event_count, mut last_event) = (0, answer.sent_at);
+    let mut now = Mono::now();
     while !is_last {
-        if relay.tap.learned().is_done {
-            engine_deadline = engine_deadline.min(Mono::now() + AFTER_END_MARK);
-        }
         let learned = relay.tap.learned();
-        if learned.has_first_token() && learned.event_count > event_count {
-            (event_count, last_event) = (learned.event_count, Mono::now());
+        if learned.is_done {
+            engine_deadline = engine_deadline.min(now + AFTER_END_MARK);
         }
-        let limit = piece_limit(core, engine_deadline, last_event, learned.has_first_token());
+        if learned.has_first_token() && learned.event_count > event_count {
+            (event_count, last_event) = (learned.event_count, now);
+        }
+        let limit = piece_limit(core, engine_deadline, last_event, now, learned.has_first_token());
         match next_piece(core, conn, &mut upstream, buf, limit).await {
             Ok(piece) => {
-                is_last = piece.is_last;
-                buf = relay.pass(piece.buf, finish);
+                (is_last, now) = (piece.is_last, Mono::now());
+                buf = relay.pass(piece.buf, now, finish);
             }
             Err(Broken::ClientGone) => {
                 relay.report(finish);
@@ -286,7 +286,7 @@ pub(crate) async fn stream(
         if buf.is_empty() {
             continue;
         }
-        let sent_from = Mono::now();
+        let came = now;
         match send_piece(core, conn, buf, deadline, finish).await {
             Some(empty) => buf = empty,
             None => {
@@ -295,7 +295,8 @@ pub(crate) async fn stream(
             }
         }
         // A client that took its time, maybe in the middle of an event, is no silence of the engine.
-        last_event = last_event + Mono::now().since(sent_from);
+        now = Mono::now();
+        last_event = last_event + now.since(came);
     }
     buf = relay.end(buf, finish);
     relay.report(finish);
@@ -347,8 +348,8 @@ struct Relay {
 }
 
 impl Relay {
-    /// What of a piece goes to the client now.
-    fn pass(&mut self, mut buf: ChunkBuf, finish: &mut Finish) -> ChunkBuf {
+    /// What of a piece that `came` then goes to the client.
+    fn pass(&mut self, mut buf: ChunkBuf, came: Mono, finish: &mut Finish) -> ChunkBuf {
         finish.passing(buf.payload());
         let known_count = self.tap.learned().content_event_count;
         // A stream that waits for its engine holds no memory but what it keeps of an event.
@@ -366,7 +367,7 @@ impl Relay {
         spare::give(held);
         self.tap.give_back().into_iter().for_each(spare::give);
         if self.tap.learned().content_event_count > known_count {
-            finish.tokens_now();
+            finish.tokens(came);
         }
         self.note(&buf);
         buf

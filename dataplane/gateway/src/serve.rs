@@ -3,6 +3,7 @@
 //! Head → body → model → endpoint → engine → answer. Every way out answers once and leaves through [`Finish`]; a client
 //! that leaves ends the request wherever it stands, and with it the engine's connection.
 
+use std::pin::pin;
 use std::rc::Rc;
 
 use llmgw_http::client::{EngineIo, Piece, Upstream};
@@ -13,7 +14,7 @@ use llmgw_openai::stored::IdTap;
 use llmgw_openai::tap::Withhold;
 use llmgw_router::{Grant, Wanted};
 use llmgw_runtime::tcp::Tcp;
-use llmgw_runtime::timer::timeout;
+use llmgw_runtime::timer::timeout_at;
 use llmgw_runtime::{Either, race};
 use llmgw_types::ArchivedRouteTable;
 
@@ -244,9 +245,12 @@ async fn ask(
     let mut was_refused = false;
     loop {
         let sent_at = Mono::now();
-        let sent = attempt::send(core, table, &at.grant, &request, answer, at.connect);
-        let sent = timeout(deadline.since(sent_at), sent);
-        let mut upstream = match race(sent, parting(&core.cut, &mut conn.reader)).await {
+        let sent = {
+            // It is large, and stays where it was made.
+            let sent = pin!(attempt::send(core, table, &at.grant, &request, answer, at.connect, sent_at));
+            race(timeout_at(deadline, sent), parting(&core.cut, &mut conn.reader)).await
+        };
+        let mut upstream = match sent {
             Either::Left(Ok(Ok(upstream))) => upstream,
             Either::Left(Ok(Err(error))) => return Ended::Failed(error),
             Either::Left(Err(_)) => return Ended::Failed(total_timeout(core, served)),
@@ -263,7 +267,7 @@ async fn ask(
             let body = if request.is_streaming && is_event_stream(answer) {
                 relay::open(&mut upstream).await.map(Body::Stream)
             } else {
-                whole::open(core, conn, &mut upstream, answer, deadline).await.map(Body::Whole)
+                whole::open(core, conn, &mut upstream, answer, arrived, deadline).await.map(Body::Whole)
             };
             return match body {
                 Ok(body) => Ended::Answered(Asked { upstream, sent_at, arrived, adds_usage, body }),

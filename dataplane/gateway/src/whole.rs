@@ -31,7 +31,8 @@ pub(crate) async fn collect(core: &Core, upstream: &mut Upstream<EngineIo>, dead
     let mut body = Vec::new();
     let mut buf = ChunkBuf::new();
     loop {
-        let Limit { left, .. } = piece_limit(core, deadline, Mono::now(), true);
+        let now = Mono::now();
+        let Limit { left, .. } = piece_limit(core, deadline, now, now, true);
         let Ok(Ok(Piece { buf: piece, is_last })) = timeout(left, upstream.next_piece(buf)).await else { break };
         let room = ERROR_BYTES_MAX - body.len();
         body.extend_from_slice(piece.payload().get(..piece.len().min(room)).unwrap_or_default());
@@ -94,20 +95,22 @@ pub(crate) async fn send_error(
 /// Until then nothing was said that a second engine could not say otherwise; a small answer can so be made good
 /// elsewhere up to its last byte.
 ///
-/// Errors: the engine failed or the client left; nothing was sent to it.
+/// `arrived`: when the head did. Errors: the engine failed or the client left; nothing was sent to it.
 pub(crate) async fn open(
     core: &Core,
     conn: &mut ServerConn<Tcp>,
     upstream: &mut Upstream<EngineIo>,
     head: &ResponseHead,
+    arrived: Mono,
     deadline: Mono,
 ) -> Result<Piece, Broken> {
-    let limit = piece_limit(core, deadline, Mono::now(), false);
+    let limit = piece_limit(core, deadline, arrived, arrived, false);
     let mut opening = next_piece(core, conn, upstream, ChunkBuf::new(), limit).await?;
     // What says no length may be speech or anything else that is made while it passes: it is not held up.
     let is_held = matches!(head.framing(), Framing::Length(bytes) if bytes <= HELD_BYTES_MAX);
     while is_held && !opening.is_last {
-        let limit = piece_limit(core, deadline, Mono::now(), true);
+        let now = Mono::now();
+        let limit = piece_limit(core, deadline, now, now, true);
         let Piece { buf, is_last } = next_piece(core, conn, upstream, ChunkBuf::new(), limit).await?;
         opening.buf.extend(buf.payload());
         opening.is_last = is_last;
@@ -142,7 +145,7 @@ pub(crate) async fn relay(
         let reading = if is_plain(answer) { usage_of(buf.payload()) } else { Reading::default() };
         finish.usage(reading.usage, reading.absurd_count);
         core.evidence.answered(answer.slot);
-        upstream.release(Mono::now());
+        upstream.release(answer.opened);
         return send_all(core, conn, draft, length, buf, deadline, finish).await;
     }
     let mut tail = Tail::default();
@@ -152,7 +155,8 @@ pub(crate) async fn relay(
         None => return,
     }
     while !is_last {
-        let limit = piece_limit(core, deadline, Mono::now(), true);
+        let now = Mono::now();
+        let limit = piece_limit(core, deadline, now, now, true);
         match next_piece(core, conn, &mut upstream, buf, limit).await {
             Ok(piece) => (buf, is_last) = (piece.buf, piece.is_last),
             Err(Broken::ClientGone) => return,

@@ -148,6 +148,11 @@ impl Local {
         now.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
     }
 
+    /// `moment` on this runtime's clock.
+    pub(crate) fn moment(&self, moment: Mono) -> u64 {
+        u64::try_from(moment.since(self.clock.began).as_nanos()).unwrap_or(u64::MAX)
+    }
+
     /// Ready once `deadline` has passed; else the task that is being polled is polled again by then.
     ///
     /// Cost: two comparisons. A task has one timer, for the earliest of what it waits for; so whoever waits must ask

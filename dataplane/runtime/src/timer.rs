@@ -5,6 +5,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use llmgw_kit::clock::Mono;
+
 use crate::local;
 
 /// The time was up first.
@@ -54,6 +56,15 @@ pub fn timeout<F: Future>(time: Duration, future: F) -> Timeout<F> {
     Timeout { future, sleep: sleep(time) }
 }
 
+/// As [`timeout`], until `deadline`. Cost: the clock is not read, where the ring drives.
+pub fn timeout_at<F: Future>(deadline: Mono, future: F) -> Timeout<F> {
+    let sleep = match local::with(|local| local.moment(deadline)) {
+        Some(deadline) => Sleep(Kind::Local(deadline)),
+        None => sleep(deadline.since(Mono::now())),
+    };
+    Timeout { future, sleep }
+}
+
 impl<F: Future> Future for Timeout<F> {
     type Output = Result<F::Output, Elapsed>;
 
@@ -74,7 +85,6 @@ impl<F: Future> Future for Timeout<F> {
 
 #[cfg(test)]
 mod tests {
-    use llmgw_kit::clock::Mono;
     use std::future::pending;
 
     use super::*;

@@ -1,5 +1,6 @@
 //! Requests about a stored response: they go to the engine that holds it, for which no other one can answer.
 
+use std::pin::pin;
 use std::rc::Rc;
 
 use llmgw_http::head::{RequestHead, ResponseHead};
@@ -10,7 +11,7 @@ use llmgw_router::session::key_hash;
 use llmgw_router::session_table::{Holder, Subject};
 use llmgw_router::{Grant, Wanted};
 use llmgw_runtime::tcp::Tcp;
-use llmgw_runtime::timer::timeout;
+use llmgw_runtime::timer::timeout_at;
 use llmgw_runtime::{Either, race};
 use llmgw_types::BoardSlot;
 use llmgw_types::snapshot::{ArchivedModelRoute, ArchivedRouteTable};
@@ -130,9 +131,11 @@ pub(crate) async fn serve(
     let mut answer = ResponseHead::default();
     let sending = Mono::now();
     let connect = core.settings.timeouts.connect;
-    let sent = attempt::send(core, table, &grant, &request, &mut answer, connect);
-    let sent = timeout(deadline.since(sending), sent);
-    let mut upstream = match race(sent, parting(&core.cut, &mut conn.reader)).await {
+    let sent = {
+        let sent = pin!(attempt::send(core, table, &grant, &request, &mut answer, connect, sending));
+        race(timeout_at(deadline, sent), parting(&core.cut, &mut conn.reader)).await
+    };
+    let mut upstream = match sent {
         Either::Left(Ok(Ok(upstream))) => upstream,
         Either::Left(Ok(Err(error))) => {
             core.evidence.broke(slot, error.reason, core.settings.cooldown);
@@ -168,7 +171,7 @@ pub(crate) async fn serve(
             Err(broken) => broken,
         }
     } else {
-        match whole::open(core, conn, &mut upstream, &answer, deadline).await {
+        match whole::open(core, conn, &mut upstream, &answer, arrived, deadline).await {
             Ok(opening) => {
                 whole::relay(core, conn, upstream, &told(Mono::now()), opening, deadline, finish).await;
                 return Ok(());
