@@ -118,8 +118,12 @@ fn better(found: &Comparison) -> Vec<String> {
         for gateway in found.gateways.iter().filter(|name| !matches!(name.as_str(), "llmgw" | DIRECT)) {
             let ratio = found.ratio("llmgw", gateway, step, *figure);
             let Some(ratio) = ratio.filter(|ratio| ratio.median > 1.0 + NO_DIFFERENCE) else { continue };
-            let theirs = median(found.spread(gateway, step, *figure), *digits);
-            let own = median(found.spread("llmgw", step, *figure), *digits);
+            let (theirs, own) = (found.spread(gateway, step, *figure), found.spread("llmgw", step, *figure));
+            // Where the medians say the opposite, the rounds do not agree on anything.
+            if theirs.zip(own).is_some_and(|(theirs, own)| theirs.median >= own.median) {
+                continue;
+            }
+            let (theirs, own) = (median(theirs, *digits), median(own, *digits));
             better.push(format!("{gateway}, {name} ({theirs}, llmgw {own}: {} ×)", number(ratio.median, 2)));
         }
     }
