@@ -15,7 +15,7 @@ use llmgw_load::overhead::{self, Overhead};
 use llmgw_load::progress::Progress;
 use llmgw_load::prompt::{self, Chat, Delivery};
 use llmgw_load::report::{self, Report};
-use llmgw_load::ring::{self, Ring};
+use llmgw_load::ring::{self, Kinds, Ring};
 use llmgw_load::scenario::{self, Fleet, Setup};
 use llmgw_load::stalled::{self, Stalled};
 use llmgw_load::streams::{self, Streams};
@@ -359,11 +359,17 @@ async fn mixed(args: &Args, common: &Common, place: &Place) -> Run {
 }
 
 async fn ring(args: &Args, common: &Common, place: &Place) -> Run {
+    let load = match args.text("--only")?.as_deref() {
+        None => Kinds::Mixed(args.time("--seconds", Duration::from_secs(10))?),
+        Some("whole") => Kinds::Whole(args.number("--calls", 2000)?),
+        Some("streams") => Kinds::Streams(args.number("--calls", 100)?),
+        Some(other) => return Err(Ended::Usage(format!("--only {other:?} is neither whole nor streams"))),
+    };
     let plan = Ring {
         via: place.via()?,
         model: common.model.clone(),
         pid: place.pid()?,
-        time: args.time("--seconds", Duration::from_secs(10))?,
+        load,
         connection_count: args.number("--connections", 16)?,
         within: common.within,
     };

@@ -59,6 +59,7 @@ REPLAY       --trace FILE  --speed N (1)  --calls N (all)  --bytes-per-token N (
 SESSIONS     --sessions N (32)  --turns N (5)  --system-bytes N (4000)  --turn-bytes N (500)  --max-tokens N (32)
              --think TIME (200ms)
 RING         --pid PID  --seconds N (10)  --connections N (16, and as many for streams)
+             --only whole|streams  --calls N (2000 whole, 100 streams): one kind of call, so many, and nothing else
 COMPARE      --llmgw PATH  --stock PATH  --peers NAME,… (stock,nginx,haproxy,envoy,pingora,sglang-router,vllm-router;
              also sglang-router-ca, vllm-router-ca: their cache-aware policies; installed by bench/peers/install)
              --rounds N (10; quick 2)  --steps NAME,… (ns,open500,open30,s0,s20,s50,b100k,b1m,p150,c1000,c5000)

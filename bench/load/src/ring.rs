@@ -38,11 +38,28 @@ pub struct Ring {
     pub model: String,
     /// The gateway.
     pub pid: u32,
-    pub time: Duration,
+    pub load: Kinds,
     /// Connections for whole answers, and as many for streams.
     pub connection_count: usize,
     /// Limit of one call.
     pub within: Duration,
+}
+
+/// What the cores are loaded with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kinds {
+    /// Whole answers, streams and clients that leave, all at once for so long.
+    Mixed(Duration),
+    /// So many whole answers and no other.
+    Whole(u64),
+    /// So many streams and no other, their events far enough apart to come one by one.
+    Streams(u64),
+}
+
+impl Kinds {
+    fn is_mixed(self) -> bool {
+        matches!(self, Self::Mixed(_))
+    }
 }
 
 /// Why there is no report.
@@ -97,12 +114,19 @@ pub async fn run(plan: Ring, progress: Progress) -> Result<RingReport, Error> {
     }
     let thread_ids: Vec<u32> = cores.iter().map(|(_, id)| *id).collect();
     let recording = kernel::Recording::start(&thread_ids, known::ON_EVENTFD)?;
-    progress.say(&format!("recording {} core threads for {:.0} s", cores.len(), plan.time.as_secs_f64()));
+    progress.say(&format!("recording {} core threads", cores.len()));
     let started = monotonic_ns();
-    let slow = json!({ "events": 20, "delay_us": 1000 });
-    let whole = closed::run(plan.closed(Delivery::Whole, None), Progress::Silent);
-    let streams = closed::run(plan.closed(Delivery::StreamedWithUsage, Some(slow)), Progress::Silent);
-    let (whole, streams, left) = tokio::join!(whole, streams, leavers(&plan));
+    let whole = async |ends| Some(closed::run(plan.closed(Delivery::Whole, None, ends), Progress::Silent).await);
+    let slow = Some(json!({ "events": 20, "delay_us": if plan.load.is_mixed() { 1000 } else { 5000 } }));
+    let streams =
+        async |ends| Some(closed::run(plan.closed(Delivery::StreamedWithUsage, slow, ends), Progress::Silent).await);
+    let (whole, streams, left) = match plan.load {
+        Kinds::Whole(calls) => (whole(Ends::AfterCalls(calls)).await, None, Left::default()),
+        Kinds::Streams(calls) => (None, streams(Ends::AfterCalls(calls)).await, Left::default()),
+        Kinds::Mixed(time) => {
+            tokio::join!(whole(Ends::AfterTime(time)), streams(Ends::AfterTime(time)), leavers(&plan, time))
+        }
+    };
     tokio::time::sleep(SETTLE).await;
     let seconds = (monotonic_ns() - started) as f64 / 1e9;
     let recorded = recording.finish()?;
@@ -112,8 +136,8 @@ pub async fn run(plan: Ring, progress: Progress) -> Result<RingReport, Error> {
 
 struct Load {
     seconds: f64,
-    whole: ClosedReport,
-    streams: ClosedReport,
+    whole: Option<ClosedReport>,
+    streams: Option<ClosedReport>,
     left: Left,
 }
 
@@ -125,14 +149,14 @@ struct Left {
 }
 
 impl Ring {
-    fn closed(&self, delivery: Delivery, instruction: Option<serde_json::Value>) -> Closed {
+    fn closed(&self, delivery: Delivery, instruction: Option<serde_json::Value>, ends: Ends) -> Closed {
         let max_tokens = instruction.is_none().then_some(8);
         let chat = Chat { model: self.model.clone(), delivery, instruction, max_tokens, ..Chat::default() };
         Closed {
             target: self.via.clone(),
             requests: (0..16).map(|seed| Chat { seed, ..chat.clone() }.bytes(&self.via)).collect(),
             connection_count: self.connection_count,
-            ends: Ends::AfterTime(self.time),
+            ends,
             warm_up: Duration::ZERO,
             within: self.within,
             pid: None,
@@ -141,10 +165,10 @@ impl Ring {
 }
 
 /// Clients that begin a long answer and leave it, streamed and whole, with a FIN and a RST, until the time is over.
-async fn leavers(plan: &Ring) -> Left {
+async fn leavers(plan: &Ring, time: Duration) -> Left {
     let mut clients = JoinSet::new();
     for turn in 0..LEAVER_COUNT {
-        let (plan, until_ns) = (plan.clone(), monotonic_ns() + u64::try_from(plan.time.as_nanos()).unwrap_or(u64::MAX));
+        let (plan, until_ns) = (plan.clone(), monotonic_ns() + u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
         clients.spawn_local(async move {
             let delivery = if turn % 2 == 0 { Delivery::Streamed } else { Delivery::Whole };
             let instruction = Some(json!({ "events": 1000, "delay_us": 5000 }));
@@ -221,10 +245,12 @@ fn report(plan: &Ring, cores: &[(String, u32)], recorded: &kernel::Recorded, loa
             calls.add(known::call(number, is_eventfd), idx, *count);
         }
     }
-    let (whole_count, stream_count, left_count) = (load.whole.call_count, load.streams.call_count, load.left.count);
+    let calls_of = |report: &Option<ClosedReport>| report.as_ref().map_or(0, |report| report.call_count);
+    let (whole_count, stream_count, left_count) = (calls_of(&load.whole), calls_of(&load.streams), load.left.count);
     let request_count = whole_count + stream_count + left_count;
-    let mut load_faults = tally_faults(&load.whole.tally);
-    load_faults.extend(tally_faults(&load.streams.tally));
+    let reports = [&load.whole, &load.streams];
+    let mut load_faults: Vec<String> =
+        reports.into_iter().flatten().flat_map(|report| tally_faults(&report.tally)).collect();
     load_faults.extend(load.left.faults.iter().map(|(fault, count)| format!("{count} × leaving client: {fault}")));
     let shown = |lines: Lines| lines.shown(cores.len(), request_count);
     RingReport {

@@ -13,6 +13,7 @@ mod docs;
 mod edges;
 mod figures;
 mod fuzz;
+mod guard;
 mod lint;
 mod metadata;
 mod shell;
@@ -38,11 +39,13 @@ cargo x CHORE: everything the project does with itself, in Rust
                                             judged with --url URL [--pid PID …], `-- --help` says more
                                  figures    the promises under load, scaled down; wants an idle machine
                                  all        all of these, the trials at full length
-  ci                           lint, tidy, test, test e2e, with a table of times: what CI runs
+  ci                           lint, tidy, test, guard, test e2e, with a table of times: what CI runs
   bench [ARGS…]                the load generator, optimised; `cargo x bench --help` for its own commands
   bench micro [NAME…] [--save] the parts of the data plane, one by one; --save writes docs/measurements/micro.*
   bench overhead [--peers NAME,…] [--rounds N] [--steps NAME,…] [--quick] [--publish]
                                llmgw, the stock design and the installed peers in turn on the same load and pinning
+  guard [--bless]              counts that must not grow: instructions of the pure parts (needs valgrind), kernel work
+                               a request (needs root); --bless writes new figures
   docs                         write the generated reference pages again (docs/reference)
   fuzz [TARGET] [--seconds N]  fuzz one parser, or each in turn; without targets it says what there are
 
@@ -66,6 +69,7 @@ fn main() -> ExitCode {
         Some("ci") => ci::run(args),
         Some("bench") => bench::run(args),
         Some("docs") => docs::run(args),
+        Some("guard") => guard::run(args),
         Some("fuzz") => fuzz::run(args),
         Some(other) => Err(format!("unknown chore {other:?}; `cargo x --help` lists them")),
     };
