@@ -72,7 +72,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TOKENS", help_heading = "Batch")]
     max_num_batched_tokens: Option<usize>,
     /// Who goes first: by arrival, or the lowest `priority` of the request. [default: fifo]
-    #[arg(long, value_enum, help_heading = "Batch")]
+    #[arg(long, visible_alias = "scheduling-policy", value_enum, help_heading = "Batch")]
     policy: Option<Order>,
     /// Blocks of KV cache. [default: 16384]
     #[arg(long, value_name = "COUNT", help_heading = "Batch")]
@@ -157,6 +157,7 @@ Faults:
   usage                any JSON, in place of the usage
   usage_at             [[1, {"prompt_tokens": 9}]]: usage on content event 1
   refuse_stream_options   true: 400 to requests with stream_options
+  refuse_priority      true: 400 to requests with another priority than 0
   redirect             302 to this location
   rates                {"503": 0.1, "429": 0.05}: shares that fail so
   retry_after_s        Retry-After on 429 and 503

@@ -9,6 +9,8 @@ mod engines;
 mod install;
 mod newcomer;
 mod official;
+#[cfg(feature = "real-vllm")]
+mod priority_vllm;
 mod streams;
 #[cfg(feature = "real-vllm")]
 mod vllm;

@@ -1,5 +1,6 @@
 //! The built gateway between raw clients and simulated engines, over real sockets.
 
+mod admission;
 mod attacks;
 mod disconnects;
 mod golden;

@@ -110,6 +110,9 @@ pub struct Faults {
     /// Answers 400 to a request with `stream_options`, as engines do that do not know it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refuse_stream_options: Option<bool>,
+    /// Answers 400 to a request with another `priority` than 0, as engines do that order their queue by arrival.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refuse_priority: Option<bool>,
     /// Answers 302 with this `Location`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub redirect: Option<String>,

@@ -11,11 +11,14 @@ use llmgw_http::pool::Target;
 use llmgw_http::tls::TlsConfig;
 use llmgw_kit::clock::Mono;
 use llmgw_router::Grant;
+use llmgw_types::endpoint::ArchivedEngineKind;
 use llmgw_types::snapshot::{ArchivedEndpoint, ArchivedEngineAddr, ArchivedRouteTable};
 
 use crate::core::Core;
 use crate::error::{ApiError, Reason};
-use crate::intake::{Intake, Spliced};
+use crate::forward::VLLM_PRIORITY;
+use crate::intake::{Intake, Spliced, Splices};
+use crate::route::PriorityIn;
 
 /// Idle connections a core keeps to one endpoint.
 const IDLE_PER_ENDPOINT: usize = 512;
@@ -36,6 +39,8 @@ pub(crate) struct Request<'a> {
     pub(crate) is_streaming: bool,
     /// Ask for usage where the client did not.
     pub(crate) adds_usage: bool,
+    /// Priority of its band, and where it is told to an engine that orders its queue so.
+    pub(crate) priority: Option<(i32, PriorityIn)>,
 }
 
 /// Sends the request to the granted endpoint and waits for its response head. Dropping the future closes the
@@ -71,7 +76,18 @@ pub(crate) async fn send(
         draft.header("authorization", authorization.as_str());
     }
 
-    let spliced = request.intake.map(|intake| intake.spliced(&member.served_as, request.adds_usage));
+    let told = request.priority.and_then(|(band, place)| Some((endpoint.queue_order.priority(band)?, place)));
+    if let Some((priority, PriorityIn::Header)) = told
+        && endpoint.engine == ArchivedEngineKind::Vllm
+    {
+        draft.header(VLLM_PRIORITY, priority.to_string());
+    }
+    let splices = Splices {
+        served_as: &member.served_as,
+        adds_usage: request.adds_usage,
+        priority: told.filter(|(_, place)| *place == PriorityIn::Body).map(|(priority, _)| priority),
+    };
+    let spliced = request.intake.map(|intake| intake.spliced(splices));
     let parts = spliced.as_ref().map(Spliced::parts).unwrap_or_default();
     let timeouts = &core.settings.timeouts;
     let outgoing = Outgoing {
@@ -85,6 +101,12 @@ pub(crate) async fn send(
     exchange(&core.pool, &core.connector, outgoing, answer, now)
         .await
         .map_err(|error| ApiError::of_exchange(error, &endpoint.name))
+}
+
+/// Whether the request says something of its priority in the body that goes to the granted endpoint.
+pub(crate) fn tells_priority(table: &ArchivedRouteTable, grant: &Grant, request: &Request<'_>) -> bool {
+    let Some((band, PriorityIn::Body)) = request.priority else { return false };
+    table.endpoints.get(grant.endpoint.idx()).is_some_and(|endpoint| endpoint.queue_order.priority(band).is_some())
 }
 
 fn target<'a>(endpoint: &'a ArchivedEndpoint, grant: &Grant, tls: Option<&'a Arc<TlsConfig>>) -> Option<Target<'a>> {

@@ -27,8 +27,27 @@ use crate::sessions::Sessions;
 use crate::setup::CoreSetup;
 use crate::snapshot::Tables;
 
-/// Endpoints remembered as refusing `stream_options`; more are asked each time.
+/// Endpoints remembered as refusing something that we add; more are asked each time.
 const REFUSING_MAX: usize = 1024;
+
+/// A field that we add to a client's body, and that some engines refuse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Added {
+    /// `stream_options`.
+    Usage,
+    /// `priority`.
+    Priority,
+}
+
+impl Added {
+    /// The field's name, which an engine that refuses it quotes.
+    pub(crate) const fn field(self) -> &'static [u8] {
+        match self {
+            Self::Usage => b"stream_options",
+            Self::Priority => b"priority",
+        }
+    }
+}
 
 /// A core as a request sees it: what is shared, and the settings the request began with.
 pub(crate) struct Core {
@@ -68,8 +87,8 @@ pub(crate) struct Shared {
     access: Arc<AccessRing>,
     access_log: AccessLog,
     chance: RefCell<Chance>,
-    /// Endpoints that answered 400 to an option we added; asked without it from then on.
-    refusing_usage: RefCell<Vec<BoardSlot>>,
+    /// Endpoints that answered 400 to a field we added; asked without it from then on.
+    refusing: RefCell<Vec<(BoardSlot, Added)>>,
     /// Answers end their connections.
     pub(crate) is_closing: Cell<bool>,
     /// What still runs is to end now.
@@ -99,7 +118,7 @@ impl Core {
             access: setup.access.clone(),
             access_log: setup.access_log,
             chance: RefCell::new(Chance::from_system()),
-            refusing_usage: RefCell::new(Vec::new()),
+            refusing: RefCell::new(Vec::new()),
             is_closing: Cell::new(false),
             cut: Cut::default(),
             connection_count: Cell::new(0),
@@ -150,7 +169,7 @@ impl Shared {
         self.evidence.keep_to(tables.routes());
         *self.tables.borrow_mut() = Some(tables);
         // Endpoints may have changed behind their slots; they are asked again.
-        self.refusing_usage.borrow_mut().clear();
+        self.refusing.borrow_mut().clear();
         self.board.set_generation(self.id, generation);
     }
 
@@ -164,16 +183,16 @@ impl Shared {
         RequestId::new(now.0, self.id, self.chance.borrow_mut().next_u64())
     }
 
-    /// Whether the endpoint refused `stream_options` before.
-    pub(crate) fn refuses_usage(&self, slot: BoardSlot) -> bool {
-        self.refusing_usage.borrow().contains(&slot)
+    /// Whether the endpoint refused the field before.
+    pub(crate) fn refuses(&self, slot: BoardSlot, added: Added) -> bool {
+        self.refusing.borrow().contains(&(slot, added))
     }
 
-    /// Remembers that the endpoint refuses `stream_options`.
-    pub(crate) fn remember_refusal(&self, slot: BoardSlot) {
-        let mut refusing = self.refusing_usage.borrow_mut();
-        if refusing.len() < REFUSING_MAX && !refusing.contains(&slot) {
-            refusing.push(slot);
+    /// Remembers that the endpoint refuses the field.
+    pub(crate) fn remember_refusal(&self, slot: BoardSlot, added: Added) {
+        let mut refusing = self.refusing.borrow_mut();
+        if refusing.len() < REFUSING_MAX && !refusing.contains(&(slot, added)) {
+            refusing.push((slot, added));
         }
     }
 

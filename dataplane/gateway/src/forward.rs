@@ -28,8 +28,12 @@ pub(crate) fn to_client(head: &ResponseHead, draft: &mut ResponseDraft) {
     }
 }
 
-/// Headers a client sends to us, or that say who it is; none of an engine's business.
-const FOR_US: [&str; 9] = [
+/// The header in which vLLM takes a request's priority, before the body's own.
+pub(crate) const VLLM_PRIORITY: &str = "x-vllm-priority";
+
+/// Headers a client sends to us, that say who it is, or that would give it a place in an engine's queue; none of an
+/// engine's business.
+const FOR_US: [&str; 10] = [
     "accept-encoding",
     "api-key",
     "authorization",
@@ -39,6 +43,7 @@ const FOR_US: [&str; 9] = [
     "host",
     "openai-api-key",
     "x-api-key",
+    VLLM_PRIORITY,
 ];
 
 /// Whether a client's header ends here.

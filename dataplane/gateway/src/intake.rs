@@ -119,8 +119,9 @@ impl Intake {
         }
     }
 
-    /// The body for an engine that calls the model `served_as`, asked for usage where `adds_usage` says so.
-    pub(crate) fn spliced<'a>(&'a self, served_as: &'a str, adds_usage: bool) -> Spliced<'a> {
+    /// The body with what an engine is to read otherwise than the client wrote it.
+    pub(crate) fn spliced<'a>(&'a self, splices: Splices<'a>) -> Spliced<'a> {
+        let Splices { served_as, adds_usage, priority } = splices;
         let renames = self.model() != served_as;
         let change = match &self.found {
             Found::Json(scan) => {
@@ -130,6 +131,9 @@ impl Intake {
                 }
                 if adds_usage {
                     edits.include_usage(scan);
+                }
+                if let Some(priority) = priority {
+                    edits.priority(scan, priority);
                 }
                 Change::Edits(edits)
             }
@@ -141,7 +145,7 @@ impl Intake {
 
     /// As the gateway's own `spliced`, in pieces that share what stays with the original.
     pub fn pieces(&self, served_as: &str, adds_usage: bool) -> Vec<Bytes> {
-        let spliced = self.spliced(served_as, adds_usage);
+        let spliced = self.spliced(Splices { served_as, adds_usage, priority: None });
         let own = |bytes: &[u8]| match &self.body {
             Body::Shared(body) => body.slice_ref(bytes),
             Body::Own(_) => Bytes::copy_from_slice(bytes),
@@ -185,6 +189,17 @@ impl From<Bytes> for Body {
     fn from(bytes: Bytes) -> Self {
         Self::Shared(bytes)
     }
+}
+
+/// What is spliced into a body.
+#[derive(Clone, Copy)]
+pub(crate) struct Splices<'a> {
+    /// What the engine calls the model.
+    pub(crate) served_as: &'a str,
+    /// Ask for usage.
+    pub(crate) adds_usage: bool,
+    /// The request's place in the engine's queue, in the engine's numbers; in place of what the client wrote.
+    pub(crate) priority: Option<i64>,
 }
 
 /// A body as it goes to an engine, without a copy of what stays.

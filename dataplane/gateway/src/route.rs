@@ -42,6 +42,8 @@ pub struct Inference {
     pub streams: Streams,
     /// Whether `stream_options` may be added for a client that did not ask for usage.
     pub injects_usage: bool,
+    /// How an engine that orders its queue by priority is told a request's.
+    pub priority: PriorityIn,
     /// Whether the engine may hold the answer for a later request that names it.
     pub stores: bool,
 }
@@ -64,6 +66,17 @@ pub enum UsageReport {
     Never,
 }
 
+/// Where engines look for a request's priority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PriorityIn {
+    /// In the body's `priority`.
+    Body,
+    /// The body has no such field; some engines take a header.
+    Header,
+    /// Nowhere: nothing is queued for the model.
+    Nowhere,
+}
+
 /// Whether an answer may be a stream of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Streams {
@@ -80,20 +93,26 @@ const JSON: Inference = Inference {
     errors: ErrorStyle::OpenAi,
     streams: Streams::Never,
     injects_usage: false,
+    priority: PriorityIn::Body,
     stores: false,
 };
 const GENERATION: Inference = Inference { streams: Streams::OnRequest, ..JSON };
 const JUDGEMENT: Inference = Inference { usage: UsageReport::IfAny, ..JSON };
-const NO_TOKENS: Inference = Inference { usage: UsageReport::Never, ..JSON };
-const AUDIO_IN: Inference =
-    Inference { body: BodyKind::Multipart, usage: UsageReport::IfAny, streams: Streams::OnRequest, ..JSON };
+const NO_TOKENS: Inference = Inference { usage: UsageReport::Never, priority: PriorityIn::Nowhere, ..JSON };
+const AUDIO_IN: Inference = Inference {
+    body: BodyKind::Multipart,
+    usage: UsageReport::IfAny,
+    streams: Streams::OnRequest,
+    priority: PriorityIn::Header,
+    ..JSON
+};
 
 /// Every route that engines answer.
 pub static ROUTES: [Inference; 16] = [
     Inference { path: "/v1/chat/completions", injects_usage: true, ..GENERATION },
     Inference { path: "/v1/completions", injects_usage: true, ..GENERATION },
     Inference { path: "/v1/responses", stores: true, ..GENERATION },
-    Inference { path: "/v1/messages", errors: ErrorStyle::Anthropic, ..GENERATION },
+    Inference { path: "/v1/messages", errors: ErrorStyle::Anthropic, priority: PriorityIn::Header, ..GENERATION },
     Inference { path: "/v1/messages/count_tokens", errors: ErrorStyle::Anthropic, ..NO_TOKENS },
     Inference { path: "/v1/embeddings", ..JSON },
     Inference { path: "/v1/rerank", ..JUDGEMENT },

@@ -8,6 +8,7 @@ use llmgw_router::Wanted;
 use llmgw_router::scheduler::explain::Explanation;
 use llmgw_router::session::{in_model, key_hash};
 use llmgw_router::session_table::Subject;
+use llmgw_types::admission::ArchivedAdmission;
 use llmgw_types::snapshot::{ArchivedModelRoute, ArchivedRouteTable};
 
 use crate::error::{ApiError, Reason};
@@ -20,11 +21,15 @@ use crate::snapshot::Tables;
 const PROFILE: &str = "x-llmgw-profile";
 /// With the value 1: the answer says why it went where it went.
 const EXPLAIN: &str = "x-llmgw-explain";
+/// Names a priority band of the model, in place of its highest.
+const BAND: &str = "x-llmgw-band";
 /// Profiles listed in a message; more are not.
 const NAMES_SHOWN: usize = 64;
 
 /// A request's wishes.
 pub(crate) struct Routing {
+    /// Position among its model's bands.
+    band: usize,
     profile: Option<u32>,
     session: Option<u64>,
     /// The session's name among those of all models.
@@ -35,7 +40,7 @@ pub(crate) struct Routing {
 impl Routing {
     /// The wishes of a request to row `model` of the table.
     ///
-    /// Errors: a profile that is not there; the message lists the ones there are.
+    /// Errors: a profile or band that is not there; the message lists the ones there are.
     pub(crate) fn of(
         head: &RequestHead,
         intake: &Intake,
@@ -46,13 +51,20 @@ impl Routing {
         let route = table.models.get(model as usize);
         let session = route.and_then(|route| session(head, intake, route));
         let subject = session.zip(route).map(|(session, route)| Subject::Session(in_model(session, &route.name)));
+        let band = route.map(|route| band(&route.admission, head.header(BAND))).transpose()?.unwrap_or(0);
         let explanation = (head.header(EXPLAIN) == Some(b"1")).then(Box::default);
-        Ok(Self { profile, session, subject, explanation })
+        Ok(Self { band, profile, session, subject, explanation })
     }
 
     /// What the request wants of the dispatcher.
     pub(crate) fn wanted(&self, model: u32, tokens: u32, now: Mono) -> Wanted<'static> {
         Wanted { model, profile: self.profile, session: self.session, tokens, now, ..Wanted::default() }
+    }
+
+    /// The priority of its band at row `model`, which may be a model that stands in for its own.
+    pub(crate) fn priority(&self, table: &ArchivedRouteTable, model: u32) -> Option<i32> {
+        let admission = &table.models.get(model as usize)?.admission;
+        Some(admission.bands.get(self.band)?.priority.to_native())
     }
 
     /// Its session, as it is asked for where it may be away from its own engine.
@@ -71,6 +83,18 @@ impl Routing {
             finish.explain(explain::text(explanation, tables.routes()));
         }
     }
+}
+
+/// The band that a request names, by its position; the highest where it names none: whoever does not say that it can
+/// wait is taken for somebody who waits.
+fn band(admission: &ArchivedAdmission, name: Option<&[u8]>) -> Result<usize, ApiError> {
+    let Some(name) = name else { return Ok(admission.bands.len().saturating_sub(1)) };
+    admission.band(name).ok_or_else(|| {
+        let known: Vec<&str> = admission.bands.iter().rev().map(|band| band.name.as_str()).collect();
+        let shown: String = String::from_utf8_lossy(name).chars().take(64).collect();
+        let message = format!("{BAND}: no band is called `{shown}`; bands: {}", known.join(", "));
+        ApiError::new(Reason::BadRequest, message)
+    })
 }
 
 fn profile(table: &ArchivedRouteTable, name: &[u8]) -> Result<u32, ApiError> {

@@ -19,7 +19,7 @@ use llmgw_runtime::{Either, race};
 use llmgw_types::ArchivedRouteTable;
 
 use crate::attempt::{self, Request};
-use crate::core::Core;
+use crate::core::{Added, Core};
 use crate::cut::parting;
 use crate::error::{ApiError, Reason};
 use crate::finish::Finish;
@@ -112,7 +112,11 @@ async fn infer(
             intake: Some(&intake),
             id: id.as_str(),
             is_streaming,
-            adds_usage: wants_usage && !core.refuses_usage(slot),
+            adds_usage: wants_usage && !core.refuses(slot, Added::Usage),
+            priority: routing
+                .priority(table, at.model)
+                .filter(|_| !core.refuses(slot, Added::Priority))
+                .map(|priority| (priority, route.priority)),
         };
         let (why, outcome) = match ask(core, table, &at, &request, &served, &mut answer, conn, deadline).await {
             Ended::Gone => return Ok(()),
@@ -228,7 +232,7 @@ enum Body {
     Whole(Piece),
 }
 
-/// Asks one endpoint: once, or a second time without the option that we added and it refuses. An answer that breaks
+/// Asks one endpoint: once, and again without what we added and it refuses. An answer that breaks
 /// before anything of it could go to the client has failed as one that never came.
 #[expect(clippy::too_many_arguments, reason = "one step of the request path, with what the path has in hand")]
 async fn ask(
@@ -242,7 +246,7 @@ async fn ask(
     deadline: Mono,
 ) -> Ended {
     let mut request = *request;
-    let mut was_refused = false;
+    let mut refused = [None; 2];
     loop {
         let sent_at = Mono::now();
         let sent = {
@@ -259,11 +263,9 @@ async fn ask(
         };
         let (arrived, adds_usage) = (Mono::now(), request.adds_usage);
         if answer.status() < 300 {
-            // An engine that takes the request without the option refused the option. One that still says no may only
+            // An engine that takes the request without the field refused the field. One that still says no may only
             // have quoted it, and a client could have put it there to be quoted.
-            if was_refused {
-                core.remember_refusal(at.grant.slot);
-            }
+            refused.into_iter().flatten().for_each(|added| core.remember_refusal(at.grant.slot, added));
             let body = if request.is_streaming && is_event_stream(answer) {
                 relay::open(&mut upstream).await.map(Body::Stream)
             } else {
@@ -278,20 +280,25 @@ async fn ask(
                 }
             };
         }
-        if !(adds_usage && answer.status() == 400) {
+        let tells_priority = attempt::tells_priority(table, &at.grant, &request);
+        if !((adds_usage || tells_priority) && answer.status() == 400) {
             return Ended::Answered(Asked { upstream, sent_at, arrived, adds_usage, body: Body::Unread });
         }
-        // Some engines refuse the option we added. The client must not hear of it: ask once more without.
+        // Some engines refuse what we added. The client must not hear of it: ask once more without.
         let body = whole::collect(core, &mut upstream, deadline);
         let body = match race(body, parting(&core.cut, &mut conn.reader)).await {
             Either::Left(body) => body,
             Either::Right(Either::Left(())) => return Ended::Gone,
             Either::Right(Either::Right(())) => return Ended::Failed(ApiError::shutting_down()),
         };
-        if memchr::memmem::find(&body, b"stream_options").is_none() {
+        let quotes = |added: Added| memchr::memmem::find(&body, added.field()).is_some();
+        if adds_usage && quotes(Added::Usage) {
+            (request.adds_usage, refused[0]) = (false, Some(Added::Usage));
+        } else if tells_priority && quotes(Added::Priority) {
+            (request.priority, refused[1]) = (None, Some(Added::Priority));
+        } else {
             return Ended::Answered(Asked { upstream, sent_at, arrived, adds_usage, body: Body::Refusal(body) });
         }
-        (request.adds_usage, was_refused) = (false, true);
     }
 }
 

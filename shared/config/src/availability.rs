@@ -31,7 +31,6 @@ const KEYS: &[(&str, Rule)] = &[
     ("agent_plaintext", Rule::Off),
     ("store.path", Rule::Off),
     ("tracing.endpoint", Rule::Off),
-    ("endpoints[].scheduling", Rule::Off),
     ("fabrics", Rule::NoEffect),
     ("router.endpoint_cache_max_age", Rule::NoEffect),
     ("router.admission.kv_by_band", Rule::Off),

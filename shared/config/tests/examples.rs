@@ -67,7 +67,6 @@ server.yaml:10:1: agent_tls is not available in this version; leave it out
 server.yaml:11:1: agent_plaintext is not available in this version; leave it out, or write false
 server.yaml:12:10: store.path is not available in this version; leave it out, or write /var/lib/llmgw/llmgw.db
 server.yaml:13:12: tracing.endpoint is not available in this version; leave it out
-server.yaml:30:5: endpoints[0].scheduling is not available in this version; leave it out, or write fifo
 server.yaml:32:16: endpoints[0].tls.ca: file /etc/llmgw/engines.pem cannot be read: \
 No such file or directory (os error 2)
 server.yaml:39:16: router.admission.kv_by_band is not available in this version; leave it out, or write false

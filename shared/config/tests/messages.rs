@@ -259,6 +259,10 @@ fn no_band_is_held_tighter_than_a_lower_one() {
         &bands("{ name: a, priority: 1, saturation_ceiling: 1 }, { name: b, priority: 1, saturation_ceiling: 1 }"),
         "server.yaml:2:102: router.admission.bands: priority 1 is another band's; priorities are unique",
     );
+    check_endpoint(
+        "url: http://h:8000\nmodel: m\nengine: llamacpp\nscheduling: priority",
+        "server.yaml:5:17: endpoints[0].scheduling: llamacpp takes its queue in order of arrival only; write fifo",
+    );
     let profiles = |profiles: &str| format!("models: [{{ name: m, profiles: [{profiles}] }}]");
     check_after_endpoint(
         &profiles("{ name: p, gpu_class: unknown, admission: { queue_ttl: 3s } }"),

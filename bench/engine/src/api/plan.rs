@@ -161,7 +161,7 @@ impl Plan {
             is_stream,
             include_usage: options.include_usage == Some(true),
             continuous_usage: options.include_usage == Some(true) && options.continuous_usage_stats == Some(true),
-            priority: body.integer("priority")?.unwrap_or_default(),
+            priority: priority(&body, faults)?,
             salt,
         })
     }
@@ -194,6 +194,15 @@ impl Plan {
     pub(crate) fn prompt_tokens(&self) -> usize {
         self.prompts.iter().map(Vec::len).sum()
     }
+}
+
+fn priority(body: &Body<'_>, faults: &Faults) -> Result<i64, Refusal> {
+    let priority = body.integer("priority")?.unwrap_or_default();
+    if priority != 0 && faults.refuse_priority == Some(true) {
+        let message = format!("Got priority {priority} but Priority scheduling is not enabled.");
+        return Err(Refusal::bad(&message, None));
+    }
+    Ok(priority)
 }
 
 fn stream_options(body: &Body<'_>, is_stream: bool, faults: &Faults) -> Result<StreamOptions, Refusal> {

@@ -127,6 +127,7 @@ pub(crate) async fn serve(
         id: request_id.as_str(),
         is_streaming: false,
         adds_usage: false,
+        priority: None,
     };
     let mut answer = ResponseHead::default();
     let sending = Mono::now();

@@ -1,0 +1,3 @@
+//! When requests wait, in which order they go on, and what engines are told of it.
+
+mod priority;
