@@ -143,6 +143,8 @@ fn table(engine: &Engine) -> RouteTable {
             label: "none/none".into(),
             priority: 100,
             metric_row: 1,
+            slot: 0,
+            gate: 1,
             thresholds: Thresholds::default(),
             members: vec![Member { endpoint: 0, served_as: gateway::MODEL.into() }],
         }],

@@ -51,6 +51,8 @@ pub(crate) fn table(count: u32, picker: &str) -> RouteTable {
             label: "none/none".into(),
             priority: 100,
             metric_row: 1,
+            slot: 0,
+            gate: 1,
             thresholds: Thresholds::default(),
             members: (0..count).map(|endpoint| Member { endpoint, served_as: "m0".into() }).collect(),
         }],

@@ -9,6 +9,13 @@ use std::sync::atomic::{AtomicI64, AtomicU16, AtomicU64, Ordering};
 use llmgw_kit::clock::Mono;
 use llmgw_types::{BoardSlot, CoreId};
 
+pub use self::pools::POOL_SLOTS_MAX;
+pub use self::slots::{SlotBook, SlotKind};
+
+mod pools;
+mod slots;
+
+use self::pools::{CoreLoads, PoolCells};
 use crate::breaker::state::Tally;
 use crate::endpoint::EndpointCells;
 use crate::session_table::Holder;
@@ -32,12 +39,15 @@ struct CoreRow {
     generation: AtomicU64,
     /// How many of the sessions in this core's table fall on each mark.
     sessions: Box<[AtomicU16]>,
+    /// What this core counted up less what it counted down, for each pool.
+    pools: CoreLoads,
 }
 
 /// The cells of all cores and endpoints.
 pub struct Board {
     cores: Box<[CoreRow]>,
     endpoints: Box<[EndpointCells]>,
+    pools: Box<[PoolCells]>,
     /// Until when each slot's trial is taken, nanoseconds; 0 is free. Written by whichever core takes it.
     trials: Box<[AtomicU64]>,
 }
@@ -54,10 +64,12 @@ impl Board {
             failed: counts(),
             generation: AtomicU64::new(0),
             sessions: (0..MARKS).map(|_| AtomicU16::new(0)).collect(),
+            pools: CoreLoads::default(),
         };
         Self {
             cores: (0..cores).map(row).collect(),
             endpoints: (0..slots).map(|_| EndpointCells::default()).collect(),
+            pools: (0..POOL_SLOTS_MAX).map(|_| PoolCells::default()).collect(),
             trials: counts(),
         }
     }
@@ -186,58 +198,14 @@ impl Board {
         self.cores[core.idx()].generation.store(generation, Ordering::Release);
     }
 
+    /// The newest route table that `core` works with.
+    pub fn generation(&self, core: CoreId) -> u64 {
+        self.cores[core.idx()].generation.load(Ordering::Acquire)
+    }
+
     /// The oldest route table that some core still works with.
     pub fn oldest_generation(&self) -> u64 {
         self.cores.iter().map(|row| row.generation.load(Ordering::Acquire)).min().unwrap_or(0)
-    }
-}
-
-/// Hands out slots. A slot is its endpoint's own for life and free again only when no core can still count on it: every
-/// core has taken a table without it, and its sum is zero. So a late release never lands on a newcomer.
-///
-/// Owner: whoever publishes route tables.
-pub struct SlotBook {
-    free: Vec<BoardSlot>,
-    /// Left a table, with the generation of the first table without it.
-    leaving: Vec<(BoardSlot, u64)>,
-}
-
-impl SlotBook {
-    /// All slots of a board of that size are free.
-    pub fn new(slots: usize) -> Self {
-        let count = u32::try_from(slots).unwrap_or(u32::MAX);
-        Self { free: (0..count).rev().map(BoardSlot).collect(), leaving: Vec::new() }
-    }
-
-    /// A slot for a new endpoint; `None` when the board is full.
-    pub fn take(&mut self, board: &Board) -> Option<BoardSlot> {
-        self.reclaim(board);
-        self.free.pop()
-    }
-
-    /// Slots that could be taken at this moment.
-    pub fn free_count(&mut self, board: &Board) -> usize {
-        self.reclaim(board);
-        self.free.len()
-    }
-
-    /// An endpoint is gone from the table of `generation` on.
-    pub fn leave(&mut self, slot: BoardSlot, generation: u64) {
-        self.leaving.push((slot, generation));
-    }
-
-    fn reclaim(&mut self, board: &Board) {
-        let oldest = board.oldest_generation();
-        let free = &mut self.free;
-        self.leaving.retain(|&(slot, generation)| {
-            let is_free = oldest >= generation && board.in_flight(slot) == 0;
-            if is_free {
-                board.endpoints[slot.idx()].clear();
-                board.free_trial(slot);
-                free.push(slot);
-            }
-            !is_free
-        });
     }
 }
 
@@ -279,34 +247,5 @@ mod tests {
         assert!(!board.is_trial_free(slot, Mono(29)) && board.is_trial_free(slot, Mono(30)));
         board.free_trial(slot);
         assert!(board.take_trial(slot, Mono(10), Mono(20)));
-    }
-
-    #[test]
-    fn a_slot_is_free_again_only_when_every_core_moved_on_and_nothing_is_in_flight() {
-        let board = Board::new(2, 1);
-        let mut book = SlotBook::new(1);
-        let slot = book.take(&board).unwrap();
-        board.raise(CoreId(1), slot, 1);
-        book.leave(slot, 5);
-        assert_eq!(book.take(&board), None, "cores still work with older tables");
-        board.set_generation(CoreId(0), 5);
-        board.set_generation(CoreId(1), 6);
-        assert_eq!(book.take(&board), None, "a request is still running there");
-        board.lower(CoreId(1), slot, 1);
-        assert_eq!(book.free_count(&board), 1);
-        assert_eq!(book.take(&board), Some(slot));
-        assert_eq!((book.free_count(&board), book.take(&board)), (0, None));
-    }
-
-    #[test]
-    fn a_slot_that_was_left_tells_its_next_endpoint_nothing() {
-        let board = Board::new(1, 1);
-        let mut book = SlotBook::new(1);
-        let slot = book.take(&board).unwrap();
-        board.set_ready(slot, true);
-        book.leave(slot, 0);
-        board.endpoint(slot).set_draining(true);
-        assert_eq!(book.take(&board), Some(slot));
-        assert!(!board.is_ready(slot) && !board.endpoint(slot).is_draining());
     }
 }

@@ -1,4 +1,4 @@
-//! Pick and count in one step: the only place where "when" and "where" meet.
+//! Pass the gate, pick and count in one step: the only place where "when" and "where" meet.
 //!
 //! A [`Grant`] comes with a [`Place`] that counts the request on the load board and gives it back when it is dropped,
 //! however the request ends.
@@ -8,13 +8,14 @@ use std::sync::Arc;
 
 use llmgw_kit::clock::Mono;
 use llmgw_types::snapshot::{ArchivedModelRoute, ArchivedRouteTable};
-use llmgw_types::{BoardSlot, CoreId, EndpointIdx, PoolIdx};
+use llmgw_types::{BandRank, BoardSlot, CoreId, EndpointIdx, PoolIdx, PoolSlot};
 
+use crate::admission::{Attempt, Cells, Gate, PoolGate, PoolPlace};
 use crate::board::Board;
-use crate::scheduler::Context;
 use crate::scheduler::explain::Explanation;
 use crate::scheduler::profile::RoutingProfile;
-use crate::scheduler::run::{InPool, Scheduler, Seat, Session, Tally};
+use crate::scheduler::run::{InPool, Scheduler, Seat, Session, Tally, has_candidate};
+use crate::scheduler::{Candidate, Context};
 use crate::session::Ring;
 
 /// A core's share of the load board.
@@ -55,6 +56,25 @@ pub struct Grant {
 /// No endpoint of any pool of the model may get the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoEndpoint;
+
+/// Why a request is not on its way yet.
+pub enum Held<C: Cells> {
+    /// Pools that could serve it have no room: it may wait for them.
+    Shut(Attempt<C>),
+    /// No endpoint of any pool of the model may get it.
+    NoEndpoint,
+}
+
+/// Whose request is to be admitted, and how owners are found.
+#[derive(Clone, Copy)]
+pub struct Admission<'a, C: Cells> {
+    /// This core's gates.
+    pub gate: &'a Gate<C>,
+    /// The request's band.
+    pub band: BandRank,
+    /// The core that owns what hashes to that.
+    pub owner_of: fn(u64, u32) -> CoreId,
+}
 
 /// What a core decides on: a publication as that core works with it.
 #[derive(Clone, Copy)]
@@ -146,37 +166,48 @@ impl Decider {
 
     fn try_pools(
         &mut self,
-        View { board, core, map }: View<'_>,
+        view: View<'_>,
         route: &ArchivedModelRoute,
         wanted: &Wanted<'_>,
         mut explanation: Option<&mut Explanation>,
     ) -> Result<Choice, NoEndpoint> {
-        let profile = wanted.profile.unwrap_or_else(|| route.profile.to_native());
-        let profile = map.profiles.get(profile as usize).ok_or(NoEndpoint)?;
-        let rows = route.pools.iter().map(|row| row.to_native());
-        let pools = rows.filter_map(|row| Some((row, map.table.pools.get(row as usize)?)));
-        for (row, pool) in pools {
-            let ctx = Context::of(board, core, wanted.now, map.table, route, pool);
-            let ctx = Context { excluded: wanted.excluded, pinned: wanted.pinned, ..ctx };
-            let session = match (wanted.session, route.placement.session.as_ref(), map.rings.get(row as usize)) {
-                (Some(key), Some(spec), Some(ring)) => {
-                    Some(Session { key, ring, away: wanted.away, load_factor: spec.load_factor.to_native() })
-                }
-                _ => None,
-            };
-            let look = explanation.as_deref_mut().and_then(|explanation| explanation.next(wanted.model, row));
-            let within = InPool { table: map.table, pool, profile, session };
-            if let Some((chosen, seat)) = self.scheduler.pick(within, &ctx, look) {
-                return Ok(Choice {
-                    pool: PoolIdx(row),
-                    endpoint: chosen.endpoint,
-                    member: chosen.member,
-                    slot: chosen.slot,
-                    seat,
-                });
+        let mut rows = route.pools.iter().map(|row| PoolIdx(row.to_native()));
+        rows.find_map(|row| self.choose_in(view, row, wanted, explanation.as_deref_mut())).ok_or(NoEndpoint)
+    }
+
+    /// The endpoint for a request in one pool of its model; `None` when no member of it may get the request.
+    pub fn choose_in(
+        &mut self,
+        View { board, core, map }: View<'_>,
+        row: PoolIdx,
+        wanted: &Wanted<'_>,
+        explanation: Option<&mut Explanation>,
+    ) -> Option<Choice> {
+        let route = map.table.models.get(wanted.model as usize)?;
+        let pool = map.table.pools.get(row.idx())?;
+        let profile = map.profiles.get(wanted.profile.unwrap_or_else(|| route.profile.to_native()) as usize)?;
+        let ctx = Context::of(board, core, wanted.now, map.table, route, pool);
+        let ctx = Context { excluded: wanted.excluded, pinned: wanted.pinned, ..ctx };
+        let session = match (wanted.session, route.placement.session.as_ref(), map.rings.get(row.idx())) {
+            (Some(key), Some(spec), Some(ring)) => {
+                Some(Session { key, ring, away: wanted.away, load_factor: spec.load_factor.to_native() })
             }
-        }
-        Err(NoEndpoint)
+            _ => None,
+        };
+        let look = explanation.and_then(|explanation| explanation.next(wanted.model, row.0));
+        let within = InPool { table: map.table, pool, profile, session };
+        let (chosen, seat) = self.scheduler.pick(within, &ctx, look)?;
+        let Candidate { endpoint, member, slot, .. } = chosen;
+        Some(Choice { pool: row, endpoint, member, slot, seat })
+    }
+
+    /// Whether anybody in the pool may get the request. Cost: one pass over its members at most.
+    fn has_candidate(&self, View { board, core, map }: View<'_>, row: PoolIdx, wanted: &Wanted<'_>) -> bool {
+        let Some(route) = map.table.models.get(wanted.model as usize) else { return false };
+        let Some(pool) = map.table.pools.get(row.idx()) else { return false };
+        let ctx = Context::of(board, core, wanted.now, map.table, route, pool);
+        let ctx = Context { excluded: wanted.excluded, pinned: wanted.pinned, ..ctx };
+        has_candidate(map.table, pool, &ctx)
     }
 }
 
@@ -229,6 +260,59 @@ impl Dispatcher {
     ) -> Result<Grant, NoEndpoint> {
         let view = View { board: &self.share.board, core: self.share.core, map };
         let choice = self.decider.choose(view, wanted, explanation)?;
+        Ok(self.grant(choice, wanted.tokens))
+    }
+
+    /// Passes the gate of the first pool that has room and somebody to serve the request, and finds and counts its place
+    /// there before it returns: nothing lies between the gate and the engine.
+    ///
+    /// Errors: what may be waited for, or that there is nobody.
+    pub fn admit<C: Cells>(
+        &mut self,
+        map: Map<'_>,
+        wanted: &Wanted<'_>,
+        admission: Admission<'_, C>,
+        mut explanation: Option<&mut Explanation>,
+    ) -> Result<(Grant, PoolPlace<C>), Held<C>> {
+        let share = self.share.clone();
+        let view = View { board: &share.board, core: share.core, map };
+        let Some(route) = map.table.models.get(wanted.model as usize) else { return Err(Held::NoEndpoint) };
+        let mut attempt = admission.gate.attempt(admission.band);
+        for row in route.pools.iter().map(|row| PoolIdx(row.to_native())) {
+            let Some(pool) = map.table.pools.get(row.idx()) else { continue };
+            let owner = (admission.owner_of)(pool.gate.to_native(), share.board.core_count());
+            let Some(place) = attempt.try_pool(PoolGate { slot: PoolSlot(pool.slot.to_native()), owner }) else {
+                if !self.decider.has_candidate(view, row, wanted) {
+                    attempt.leave_out_last();
+                }
+                continue;
+            };
+            if let Some(choice) = self.decider.choose_in(view, row, wanted, explanation.as_deref_mut()) {
+                place.runs_at(choice.slot);
+                return Ok((self.grant(choice, wanted.tokens), place));
+            }
+        }
+        Err(if attempt.shut().is_empty() { Held::NoEndpoint } else { Held::Shut(attempt) })
+    }
+
+    /// Finds and counts a place in the pool in which a request holds one already: after a grant, or for a retry.
+    ///
+    /// Errors: no endpoint of that pool may get it; the place in the pool is still held.
+    pub fn dispatch_in<C: Cells>(
+        &mut self,
+        map: Map<'_>,
+        wanted: &Wanted<'_>,
+        place: &PoolPlace<C>,
+        explanation: Option<&mut Explanation>,
+    ) -> Result<Grant, NoEndpoint> {
+        let route = map.table.models.get(wanted.model as usize).ok_or(NoEndpoint)?;
+        let has_slot = |row: &PoolIdx| {
+            map.table.pools.get(row.idx()).is_some_and(|pool| pool.slot.to_native() == place.pool().slot.0)
+        };
+        let row = route.pools.iter().map(|row| PoolIdx(row.to_native())).find(has_slot).ok_or(NoEndpoint)?;
+        let view = View { board: &self.share.board, core: self.share.core, map };
+        let choice = self.decider.choose_in(view, row, wanted, explanation).ok_or(NoEndpoint)?;
+        place.runs_at(choice.slot);
         Ok(self.grant(choice, wanted.tokens))
     }
 
@@ -297,6 +381,8 @@ mod tests {
                         label: format!("none/{step}"),
                         priority: 1000 - step,
                         metric_row: 1,
+                        slot: step - 100,
+                        gate: 1,
                         thresholds: Thresholds::default(),
                         members: (first..next).map(|endpoint| Member { endpoint, served_as: "m".into() }).collect(),
                     }
@@ -337,6 +423,34 @@ mod tests {
         fn loads(&self) -> Vec<i64> {
             (0..self.board.slot_count()).map(|slot| self.board.in_flight(BoardSlot(slot as u32))).collect()
         }
+    }
+
+    #[test]
+    fn a_request_passes_the_first_gate_with_room_and_somebody_to_serve_it() {
+        let mut world = world(&[1, 1, 1], "p2c");
+        let gate = Gate::new(world.board.clone(), CoreId(0), || {});
+        let band = BandRank(1);
+        (0..3).for_each(|pool| world.board.set_room(PoolSlot(pool), band, 1));
+        world.board.set_ready(BoardSlot(1), false);
+        let admit = |world: &mut World| {
+            let map = Map { table: world.snapshot.table(), rings: &[], profiles: &world.profiles };
+            let admission = Admission { gate: &gate, band, owner_of: |_, _| CoreId(0) };
+            world.dispatcher.admit(map, &Wanted::default(), admission, None)
+        };
+        let held: Vec<_> = (0..2).map(|_| admit(&mut world).ok().unwrap()).collect();
+        assert_eq!(held.iter().map(|(grant, _)| grant.pool.0).collect::<Vec<_>>(), [0, 2]);
+        let Err(Held::Shut(attempt)) = admit(&mut world) else { panic!("no room is left") };
+        assert_eq!(attempt.shut().iter().map(|pool| pool.slot.0).collect::<Vec<_>>(), [0, 2], "1 could not serve it");
+        drop(attempt);
+        assert_eq!((0..3).map(|pool| world.board.pool_load(PoolSlot(pool))).collect::<Vec<_>>(), [1, 0, 1]);
+        // Another try in the same pool keeps the place in it.
+        let map = Map { table: world.snapshot.table(), rings: &[], profiles: &world.profiles };
+        let again = world.dispatcher.dispatch_in(map, &Wanted::default(), &held[1].1, None).unwrap();
+        assert_eq!((again.pool, world.board.pool_load(PoolSlot(2))), (PoolIdx(2), 1));
+        drop((held, again));
+        (0..3).for_each(|slot| world.board.set_ready(BoardSlot(slot), false));
+        assert!(matches!(admit(&mut world), Err(Held::NoEndpoint)));
+        assert_eq!((0..3).map(|pool| world.board.pool_load(PoolSlot(pool))).sum::<i64>(), 0);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Where a request goes. No I/O, no task, no clock: what it needs is handed in, what to do is handed back, so that the
 //! same code runs on a core, in a test and in a simulator.
 //!
-//! Reading order: [`dispatcher`] (pick and count in one step), [`board`] (who writes which cell), [`scheduler`]
-//! (filter, score, pick), [`session`] (whose engine a session belongs to), [`session_table`] (what must be
+//! Reading order: [`dispatcher`] (pick and count in one step), [`board`] (who writes which cell), [`admission`]
+//! (when: the gate and the queue behind it), [`scheduler`] (where: filter, score, pick), [`session`] (whose engine a session belongs to), [`session_table`] (what must be
 //! remembered of it), [`breaker`] (who is kept from requests),
 //! [`feed`] and [`message`] (what cores are told), [`metrics`].
 //!
@@ -10,6 +10,7 @@
 //! endpoint that a filter dropped; a decision allocates nothing.
 
 pub mod access;
+pub mod admission;
 pub mod board;
 pub mod breaker;
 pub mod dispatcher;

@@ -1,12 +1,13 @@
 //! What threads say to cores. Every message names who sends it, its bound and what its loss costs.
 
-use llmgw_types::{BoardSlot, CoreId};
+use llmgw_kit::clock::Mono;
+use llmgw_types::{BandRank, BoardSlot, CoreId, PoolSlot};
 
 use crate::breaker::Failure;
 use crate::session_table::{Holder, Subject};
 
 /// A question, to be named by its answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Ticket {
     /// Who asks.
     pub core: CoreId,
@@ -14,7 +15,91 @@ pub struct Ticket {
     pub number: u64,
 }
 
-/// A message in a core's mailbox.
+/// Pools that one ticket waits for.
+pub const TICKET_POOLS_MAX: usize = 5;
+
+/// The pools that a ticket may use, in its order of preference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TicketPools([u16; TICKET_POOLS_MAX]);
+
+/// No pool; the board has fewer slots.
+const NO_POOL: u16 = u16::MAX;
+
+impl TicketPools {
+    /// One by one.
+    pub fn iter(self) -> impl Iterator<Item = PoolSlot> {
+        self.0.into_iter().take_while(|slot| *slot != NO_POOL).map(|slot| PoolSlot(slot.into()))
+    }
+}
+
+impl FromIterator<PoolSlot> for TicketPools {
+    /// The first few, as many as a ticket waits for.
+    fn from_iter<I: IntoIterator<Item = PoolSlot>>(pools: I) -> Self {
+        let mut slots = [NO_POOL; TICKET_POOLS_MAX];
+        for (to, pool) in slots.iter_mut().zip(pools) {
+            *to = u16::try_from(pool.0).unwrap_or(NO_POOL);
+        }
+        Self(slots)
+    }
+}
+
+/// A request that asks for a place in one of its pools.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Enqueue {
+    /// Who asks, to be named by the answer.
+    pub ticket: Ticket,
+    /// Hash of the base model's name: whose queue it is.
+    pub gate: u64,
+    /// Hash of who shares a turn; two that collide share one.
+    pub tenant: u32,
+    /// Until when it waits, at the longest.
+    pub deadline: Mono,
+    /// What it is estimated to cost, tokens.
+    pub cost: u32,
+    /// What it holds in memory while it waits.
+    pub bytes: u32,
+    /// Where it may run.
+    pub pools: TicketPools,
+    /// Its rank.
+    pub band: BandRank,
+}
+
+/// Why a request was not admitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Refusal {
+    /// Its band's queue, or the whole queue with nobody below it, is full.
+    Full,
+    /// It waited as long as it may.
+    Ttl,
+    /// Its client left. Never sent: the home core is who knows.
+    ClientGone,
+    /// None of its pools is there any more.
+    NoEndpoint,
+    /// It made room for one of a higher band.
+    Displaced,
+    /// The owner has more to do than it can: its lane is full. Never sent: the home core is who knows.
+    Overloaded,
+}
+
+impl Refusal {
+    /// All of them, in the order of metrics.
+    pub const ALL: [Self; 6] =
+        [Self::Full, Self::Ttl, Self::ClientGone, Self::NoEndpoint, Self::Displaced, Self::Overloaded];
+
+    /// The word in metrics and explanations.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Ttl => "ttl",
+            Self::ClientGone => "client_gone",
+            Self::NoEndpoint => "no_endpoint",
+            Self::Displaced => "displaced",
+            Self::Overloaded => "overloaded",
+        }
+    }
+}
+
+/// A message in a core's mailbox. Small, since every lane holds many: no more than a cache line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CoreMessage {
     /// A newer [`crate::feed::Feed`] lies ready.
@@ -56,6 +141,28 @@ pub enum CoreMessage {
     /// From: any core. Bound: one an attempt whose session is not where it was known to be, one a stored answer. Loss:
     /// a session is placed anew; a follow-up to the answer goes to any engine.
     Placed(Subject, Option<Holder>),
+    /// A request asks the owner of its gate for a place. Answered by [`CoreMessage::Granted`] or
+    /// [`CoreMessage::Refused`].
+    ///
+    /// From: a home core whose gates were shut. Bound: one a request. Loss: where the lane is full the request is
+    /// refused as overloaded, and the pools it looked at are nudged.
+    Enqueue(Enqueue),
+    /// The receiver's question does not stand any more: its client left, or its own deadline passed.
+    ///
+    /// From: the home core that asked. Bound: one an Enqueue. Loss: never, it waits in the outbox.
+    Withdraw(Ticket),
+    /// A place in the pool was given up, or there is new room, while somebody waits for it.
+    ///
+    /// From: any core; side. Bound: one a pool on its way out of a core. Loss: never, it is owed until it is sent.
+    Nudge(PoolSlot),
+    /// The receiver's request has a place in that pool; the sender has counted it, the receiver counts it down.
+    ///
+    /// From: the owner of the gate. Bound: one an Enqueue. Loss: never, it waits in the outbox.
+    Granted(Ticket, PoolSlot),
+    /// The receiver's request is not admitted.
+    ///
+    /// From: the owner of the gate. Bound: one an Enqueue. Loss: never, it waits in the outbox.
+    Refused(Ticket, Refusal),
     /// Answer on with `Connection: close`, so that clients move elsewhere; the listener stays open.
     ///
     /// From: side, once a process. Loss: never, it waits in the outbox.
@@ -68,4 +175,19 @@ pub enum CoreMessage {
     ///
     /// From: side, once a process. Loss: never, it waits in the outbox.
     Cut,
+}
+
+const _: () = assert!(size_of::<CoreMessage>() <= 64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ticket_carries_its_first_pools_in_order() {
+        let pools = |slots: std::ops::Range<u32>| slots.map(PoolSlot).collect::<TicketPools>();
+        assert_eq!(pools(3..6).iter().map(|pool| pool.0).collect::<Vec<_>>(), [3, 4, 5]);
+        assert_eq!(pools(0..9).iter().count(), TICKET_POOLS_MAX);
+        assert_eq!(pools(0..0).iter().count(), 0);
+    }
 }

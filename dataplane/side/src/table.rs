@@ -22,6 +22,10 @@ use llmgw_types::admission::{Admission, Band, QueueOrder, Thresholds};
 use llmgw_types::snapshot::{Endpoint, EngineAddr, Member, ModelName, ModelRoute, Placement, ProfileSpec, SessionSpec};
 use llmgw_types::{BoardSlot, EngineKind, Pool, PoolKey, RouteTable, Snapshot};
 
+use self::gates::GateBook;
+
+mod gates;
+
 /// The picker of profiles whose own is not there; no model can be routed by one of those.
 const PICKER: &str = "p2c";
 
@@ -59,12 +63,23 @@ pub(crate) fn literal(url: &EngineUrl) -> Option<IpAddr> {
 
 /// Why no table could be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no room for endpoint {endpoint:?}: the load board holds {slots} endpoints, those just removed included")]
-pub struct BoardFull {
-    /// The first that found no room.
-    pub endpoint: String,
-    /// The board's size.
-    pub slots: usize,
+pub enum BoardFull {
+    /// More endpoints than the board has columns.
+    #[error("no room for endpoint {endpoint:?}: the load board holds {slots} endpoints, those just removed included")]
+    Endpoints {
+        /// The first that found no room.
+        endpoint: String,
+        /// The board's size.
+        slots: usize,
+    },
+    /// More pools than the board has columns.
+    #[error("no room for pool {pool:?}: the load board holds {slots} pools, those just removed included")]
+    Pools {
+        /// The first that found no room.
+        pool: String,
+        /// The board's size.
+        slots: usize,
+    },
 }
 
 /// What outlives a publication: who holds which slot, which row counts what, how many tables there were.
@@ -72,10 +87,11 @@ pub struct BoardFull {
 /// Owner: the publisher. Invariant: an endpoint keeps its slot as long as its name and URL do, and a model and pool
 /// keep their row as long as the process lives.
 pub struct Book {
-    slots: SlotBook,
+    slots: SlotBook<BoardSlot>,
     held: HashMap<String, Held>,
     /// By slot, also after its endpoint left: a record that is late still finds its name.
     slot_names: HashMap<BoardSlot, Arc<str>>,
+    gates: GateBook,
     rows: RowNames<2>,
     generation: u64,
     created: u64,
@@ -94,6 +110,7 @@ impl Book {
             slots: SlotBook::new(board.slot_count()),
             held: HashMap::new(),
             slot_names: HashMap::new(),
+            gates: GateBook::new(),
             rows: RowNames::new(POOL_ROWS_MAX),
             generation: 0,
             created,
@@ -113,7 +130,7 @@ impl Book {
         let newcomers: Vec<_> = endpoints.iter().filter(|endpoint| !is_held(&self.held, endpoint)).collect();
         let free = self.slots.free_count(board);
         if let Some(first) = newcomers.get(free) {
-            return Err(BoardFull { endpoint: first.name.clone(), slots: board.slot_count() });
+            return Err(BoardFull::Endpoints { endpoint: first.name.clone(), slots: board.slot_count() });
         }
         let wanted: HashMap<&str, &EngineUrl> =
             endpoints.iter().map(|endpoint| (endpoint.name.as_str(), &endpoint.url)).collect();
@@ -131,7 +148,7 @@ impl Book {
             let slot = self
                 .slots
                 .take(board)
-                .ok_or_else(|| BoardFull { endpoint: endpoint.name.clone(), slots: board.slot_count() })?;
+                .ok_or_else(|| BoardFull::Endpoints { endpoint: endpoint.name.clone(), slots: board.slot_count() })?;
             self.held.insert(endpoint.name.clone(), Held { slot, url: endpoint.url.clone() });
             self.slot_names.insert(slot, Arc::from(endpoint.name.as_str()));
         }
@@ -153,7 +170,11 @@ struct PoolDraft {
 /// Errors: more endpoints than the board has slots. The generation then stays as it was.
 pub fn table(config: &ServerConfig, addrs: &Addrs, book: &mut Book, board: &Board) -> Result<RouteTable, BoardFull> {
     let generation = book.generation + 1;
+    let drafts = gather(config);
+    let gates = gates::plan(config, &drafts);
+    book.gates.check_room(&gates, board)?;
     book.assign(&config.endpoints, board, generation)?;
+    book.gates.assign(&gates, board, generation);
     book.generation = generation;
     let mut table = RouteTable {
         generation,
@@ -162,19 +183,29 @@ pub fn table(config: &ServerConfig, addrs: &Addrs, book: &mut Book, board: &Boar
         stale_after_ms: millis(config.router.scrape_interval * STALE_INTERVALS),
         ..RouteTable::default()
     };
-    let drafts = gather(config);
-    for (model, mut drafts) in config.models.iter().zip(drafts) {
+    for ((model, mut drafts), gates) in config.models.iter().zip(drafts).zip(gates) {
         let row = row(table.models.len());
-        drafts.sort_by_key(|draft| Reverse(draft.priority));
+        let mut drafts: Vec<_> = drafts.drain(..).zip(gates).collect();
+        drafts.sort_by_key(|(draft, _)| Reverse(draft.priority));
         let mut pools = Vec::with_capacity(drafts.len());
-        for draft in drafts {
+        for (draft, gate) in drafts {
             pools.push(self::row(table.pools.len()));
             let label = draft.key.label();
             let metric_row = book.rows.row([&model.name, &label]).0;
             // The order was decided on the signed number; below zero there is nothing left to tell apart.
             let priority = u32::try_from(draft.priority).unwrap_or(0);
             let thresholds = thresholds(&model.admission.thresholds_on(&draft.key.gpu_class));
-            table.pools.push(Pool { model: row, label, priority, metric_row, thresholds, members: draft.members });
+            let slot = book.gates.slot(&gate).map_or(0, |slot| slot.0);
+            table.pools.push(Pool {
+                model: row,
+                label,
+                priority,
+                metric_row,
+                slot,
+                gate: gate.hash(),
+                thresholds,
+                members: draft.members,
+            });
         }
         let profile = config.router.profiles.iter().position(|profile| profile.name == model.routing_profile);
         let profile = self::row(profile.unwrap_or(0));

@@ -41,6 +41,26 @@ index!(
     BoardSlot
 );
 
+index!(
+    /// A pool's column on the load board; its own as long as it lives, reused only when no core can still count on it.
+    /// Small enough for 16 bits.
+    PoolSlot
+);
+
+/// A band's rank: 1 is the band of lowest priority, a higher rank goes first. [`BandRank::NOBODY`] is below every band.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BandRank(pub u8);
+
+impl BandRank {
+    /// No band at all.
+    pub const NOBODY: Self = Self(0);
+
+    /// The value as a position in a slice that has a place for nobody in front.
+    pub const fn idx(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// Names one request in logs, headers and records; sorts by time.
 ///
 /// Shape: 48 bits of unix milliseconds, 16 bits of core, 64 bits of chance; 32 hexadecimal digits when written.

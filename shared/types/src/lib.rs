@@ -9,5 +9,5 @@ pub mod ids;
 pub mod snapshot;
 
 pub use endpoint::{EngineKind, PoolKey};
-pub use ids::{BoardSlot, CoreId, EndpointIdx, ModelIdx, PoolIdx, RequestId};
+pub use ids::{BandRank, BoardSlot, CoreId, EndpointIdx, ModelIdx, PoolIdx, PoolSlot, RequestId};
 pub use snapshot::{ArchivedRouteTable, ModelRoute, Pool, RouteTable, Snapshot};

@@ -82,6 +82,11 @@ pub struct Pool {
     pub priority: u32,
     /// Where this pool's requests are counted (a row of the metric cells), for life.
     pub metric_row: u32,
+    /// Its column on the load board (`PoolSlot`), for life. Pools that share their engines, as those of a model and its
+    /// adapters do, share it.
+    pub slot: u32,
+    /// Hash of the base model's name: the core that owns it keeps the pool's queue.
+    pub gate: u64,
     /// When it counts as full.
     pub thresholds: Thresholds,
     /// Who is in it; not empty.
@@ -297,6 +302,8 @@ mod tests {
                 label: "none/unknown".into(),
                 priority: 100,
                 metric_row: 1,
+                slot: 0,
+                gate: 1,
                 thresholds: Thresholds::default(),
                 members: vec![Member { endpoint: 0, served_as: "tiny".into() }],
             }],

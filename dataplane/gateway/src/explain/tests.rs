@@ -49,6 +49,8 @@ fn table(count: u32, name: impl Fn(u32) -> String) -> RouteTable {
             label: "none/l4".into(),
             priority: 100,
             metric_row: 1,
+            slot: 0,
+            gate: 1,
             thresholds: Thresholds::default(),
             members: (0..count).map(|endpoint| Member { endpoint, served_as: "m".into() }).collect(),
         }],

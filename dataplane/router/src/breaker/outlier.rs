@@ -145,6 +145,8 @@ mod tests {
                 label,
                 priority: 1,
                 metric_row: 1,
+                slot: 0,
+                gate: 1,
                 thresholds: Thresholds::default(),
                 members,
             }],

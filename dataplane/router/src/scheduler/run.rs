@@ -215,6 +215,11 @@ fn members<'a>(
     })
 }
 
+/// Whether any member of a pool passes the filters.
+pub fn has_candidate(table: &ArchivedRouteTable, pool: &ArchivedPool, ctx: &Context<'_>) -> bool {
+    members(table, pool, ctx).any(|candidate| registry::FILTERS.iter().all(|filter| filter.keeps(ctx, &candidate)))
+}
+
 /// What each scorer says of each member of a pool now, whether it may get requests or not. For pages, never for a
 /// decision: allocates, and reads every cell.
 pub fn survey(

@@ -58,6 +58,8 @@ pub(crate) fn table(models: &[&[u32]], scorers: &[(&str, f32)], picker: &str, te
                 label: format!("none/{step}"),
                 priority: 100 - step,
                 metric_row: table.pools.len() as u32 + 1,
+                slot: table.pools.len() as u32,
+                gate: u64::from(model) + 1,
                 thresholds: Thresholds::default(),
                 members: (first..first + count).map(|endpoint| Member { endpoint, served_as: "m".into() }).collect(),
             });

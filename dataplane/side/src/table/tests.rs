@@ -119,7 +119,7 @@ fn an_endpoint_keeps_its_slot_when_another_goes_and_a_third_comes() {
 
     let config = config(&text(&["c", "a", "d", "e", "f"]));
     let error = table(&config, &Addrs::default(), &mut world.book, &world.board).expect_err("four slots");
-    assert_eq!(error, BoardFull { endpoint: "f".into(), slots: 4 });
+    assert_eq!(error, BoardFull::Endpoints { endpoint: "f".into(), slots: 4 });
     assert_eq!(world.book.slot("d"), Some(BoardSlot(is["d"])), "nobody's slot has changed");
     assert_eq!(world.table(&text(&["a"])).generation, 4, "a table that was not made does not count");
 }
@@ -145,6 +145,34 @@ fn slots_come_back_however_often_endpoints_come_and_go() {
         // The core takes the table a little later.
         world.board.set_generation(CoreId(0), generation);
     }
+}
+
+#[test]
+fn models_of_the_same_engines_share_a_gate_and_keep_its_slot_others_have_their_own() {
+    let text = |more: &str| {
+        format!(
+            "endpoints:\n  - {{ name: a, url: 'http://10.0.0.1:1', models: [{{ name: base }}, {{ name: adapter }}] }}\n  \
+             - {{ name: b, url: 'http://10.0.0.2:1', models: [{{ name: base }}, {{ name: adapter }}] }}\n  \
+             - {{ name: c, url: 'http://10.0.0.3:1', models: [{{ name: other }}{more}], gpu_class: h100 }}\n"
+        )
+    };
+    let mut world = World::new(8);
+    let gates = |table: &RouteTable| -> HashMap<String, (u32, u64)> {
+        let name = |pool: &Pool| format!("{} {}", table.models[pool.model as usize].name, pool.label);
+        table.pools.iter().map(|pool| (name(pool), (pool.slot, pool.gate))).collect()
+    };
+    let first = gates(&world.table(&text("")));
+    assert_eq!(first["base none/unknown"], first["adapter none/unknown"]);
+    assert_ne!(first["base none/unknown"].0, first["other none/h100"].0);
+    assert_ne!(first["base none/unknown"].1, first["other none/h100"].1);
+
+    // A model that waits for pools of two gates makes them one: its ticket has one owner.
+    let second = gates(&world.table(&text(", { name: adapter }")));
+    assert_eq!(second["base none/unknown"], first["base none/unknown"]);
+    assert_eq!(second["adapter none/unknown"].0, first["base none/unknown"].0);
+    assert_eq!(second["adapter none/h100"].0, first["other none/h100"].0);
+    let gates: HashSet<u64> = second.values().map(|(_, gate)| *gate).collect();
+    assert_eq!(gates.len(), 1, "{second:?}");
 }
 
 #[test]
