@@ -137,6 +137,11 @@ fn hear(gateway: &Gateway, inbox: Inbox<CoreMessage>, feed: &Latest<Feed>) {
                     | CoreMessage::Eject(_)
                     | CoreMessage::Locate(..)
                     | CoreMessage::Located(..)
+                    | CoreMessage::Enqueue(_)
+                    | CoreMessage::Withdraw(_)
+                    | CoreMessage::Nudge(_)
+                    | CoreMessage::Granted(..)
+                    | CoreMessage::Refused(..)
                     | CoreMessage::Placed(..) => {}
                     CoreMessage::MetricsLost(slot) => gateway.metrics_lost(slot),
                     CoreMessage::MetricsBack(slot) => gateway.metrics_back(slot),

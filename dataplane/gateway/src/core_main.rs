@@ -98,6 +98,12 @@ fn hear(core: &Core, feed: &Arc<Latest<Feed>>, heard: &mut Heard, message: CoreM
         CoreMessage::Locate(subject, ticket) => heard.push(subject, ticket),
         CoreMessage::Located(ticket, holder) => core.sessions.answered(ticket, holder),
         CoreMessage::Placed(subject, holder) => core.sessions.place(subject, holder),
+        // Requests pass no gate here, so nobody waits and nobody answers.
+        CoreMessage::Enqueue(_)
+        | CoreMessage::Withdraw(_)
+        | CoreMessage::Nudge(_)
+        | CoreMessage::Granted(..)
+        | CoreMessage::Refused(..) => {}
         CoreMessage::Settle => core.is_closing.set(true),
         CoreMessage::Drain => {
             core.is_closing.set(true);

@@ -115,6 +115,11 @@ impl Evidence {
             CoreMessage::FeedReady
             | CoreMessage::Locate(..)
             | CoreMessage::Located(..)
+            | CoreMessage::Enqueue(_)
+            | CoreMessage::Withdraw(_)
+            | CoreMessage::Nudge(_)
+            | CoreMessage::Granted(..)
+            | CoreMessage::Refused(..)
             | CoreMessage::Placed(..)
             | CoreMessage::Settle
             | CoreMessage::Drain

@@ -67,7 +67,7 @@ pub enum Held<C: Cells> {
 
 /// Whose request is to be admitted, and how owners are found.
 #[derive(Clone, Copy)]
-pub struct Admission<'a, C: Cells> {
+pub struct AtGate<'a, C: Cells> {
     /// This core's gates.
     pub gate: &'a Gate<C>,
     /// The request's band.
@@ -263,24 +263,24 @@ impl Dispatcher {
         Ok(self.grant(choice, wanted.tokens))
     }
 
-    /// Passes the gate of the first pool that has room and somebody to serve the request, and finds and counts its place
-    /// there before it returns: nothing lies between the gate and the engine.
+    /// Passes the gate of the first pool that has room and somebody to serve the request, and finds and counts its
+    /// place there before it returns: nothing lies between the gate and the engine.
     ///
     /// Errors: what may be waited for, or that there is nobody.
     pub fn admit<C: Cells>(
         &mut self,
         map: Map<'_>,
         wanted: &Wanted<'_>,
-        admission: Admission<'_, C>,
+        at: AtGate<'_, C>,
         mut explanation: Option<&mut Explanation>,
     ) -> Result<(Grant, PoolPlace<C>), Held<C>> {
         let share = self.share.clone();
         let view = View { board: &share.board, core: share.core, map };
         let Some(route) = map.table.models.get(wanted.model as usize) else { return Err(Held::NoEndpoint) };
-        let mut attempt = admission.gate.attempt(admission.band);
+        let mut attempt = at.gate.attempt(at.band);
         for row in route.pools.iter().map(|row| PoolIdx(row.to_native())) {
             let Some(pool) = map.table.pools.get(row.idx()) else { continue };
-            let owner = (admission.owner_of)(pool.gate.to_native(), share.board.core_count());
+            let owner = (at.owner_of)(pool.gate.to_native(), share.board.core_count());
             let Some(place) = attempt.try_pool(PoolGate { slot: PoolSlot(pool.slot.to_native()), owner }) else {
                 if !self.decider.has_candidate(view, row, wanted) {
                     attempt.leave_out_last();
@@ -434,8 +434,8 @@ mod tests {
         world.board.set_ready(BoardSlot(1), false);
         let admit = |world: &mut World| {
             let map = Map { table: world.snapshot.table(), rings: &[], profiles: &world.profiles };
-            let admission = Admission { gate: &gate, band, owner_of: |_, _| CoreId(0) };
-            world.dispatcher.admit(map, &Wanted::default(), admission, None)
+            let at = AtGate { gate: &gate, band, owner_of: |_, _| CoreId(0) };
+            world.dispatcher.admit(map, &Wanted::default(), at, None)
         };
         let held: Vec<_> = (0..2).map(|_| admit(&mut world).ok().unwrap()).collect();
         assert_eq!(held.iter().map(|(grant, _)| grant.pool.0).collect::<Vec<_>>(), [0, 2]);

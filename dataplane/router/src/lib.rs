@@ -2,8 +2,8 @@
 //! same code runs on a core, in a test and in a simulator.
 //!
 //! Reading order: [`dispatcher`] (pick and count in one step), [`board`] (who writes which cell), [`admission`]
-//! (when: the gate and the queue behind it), [`scheduler`] (where: filter, score, pick), [`session`] (whose engine a session belongs to), [`session_table`] (what must be
-//! remembered of it), [`breaker`] (who is kept from requests),
+//! (when: the gate and the queue behind it), [`scheduler`] (where: filter, score, pick), [`session`] (whose engine a
+//! session belongs to), [`session_table`] (what must be remembered of it), [`breaker`] (who is kept from requests),
 //! [`feed`] and [`message`] (what cores are told), [`metrics`].
 //!
 //! Invariants: a request that was counted up is counted down exactly once, whatever ends it; nothing is sent to an

@@ -18,8 +18,8 @@ const WHOLE_MILLI: u32 = 1000;
 pub struct BandSpec {
     /// Saturation above which the band waits, thousandths; [`NEVER_WAITS_MILLI`] and above: it never does.
     pub ceiling_milli: u32,
-    /// Part of the engines' capacity that it may fill, thousandths. Below 1000 it replaces the ceiling's allowance in the
-    /// engines' queues.
+    /// Part of the engines' capacity that it may fill, thousandths. Below 1000 it replaces the ceiling's allowance in
+    /// the engines' queues.
     pub capacity_share_milli: u32,
 }
 

@@ -1,11 +1,11 @@
 //! The owner's half of admission: keeps the queues of its gates and grants places, who goes next.
 //!
 //! One on every core, called by that core's loop with the messages of [`crate::message`]; answers go out through a
-//! closure. Work is bounded: hearing a message costs a few list operations, and grants come from [`Controller::turn`], so
-//! many at most a turn. Never waits, sends, reads a clock, or looks at engines.
+//! closure. Work is bounded: hearing a message costs a few list operations, and grants come from [`Controller::turn`],
+//! so many at most a turn. Never waits, sends, reads a clock, or looks at engines.
 //!
-//! Invariants: a ticket ends in exactly one grant, refusal or withdrawal; `waiting` of a pool is the highest band with a
-//! ticket for it, stored before the pool's load is summed again.
+//! Invariants: a ticket ends in exactly one grant, refusal or withdrawal; `waiting` of a pool is the highest band with
+//! a ticket for it, stored before the pool's load is summed again.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};

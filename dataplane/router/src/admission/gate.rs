@@ -1,5 +1,5 @@
-//! The gate on a home core: passes a request at once where there is room and nobody waits, counts it while it lives, and
-//! owes the owner a nudge after every lowering that somebody waits for.
+//! The gate on a home core: passes a request at once where there is room and nobody waits, counts it while it lives,
+//! and owes the owner a nudge after every lowering that somebody waits for.
 //!
 //! Called by the dispatcher for every request, by whoever receives a grant, and on a new table. Never waits, sends or
 //! allocates per request: what is owed is handed out with [`Gate::pay`].
@@ -113,8 +113,8 @@ impl<C: Cells> Gate<C> {
         Attempt { share: self.share.clone(), band, shut, count: 0, has_passed: false, owes: true }
     }
 
-    /// The place that came with a grant: the owner has counted it. Where nobody waits for the grant any more, it is to be
-    /// dropped, which gives the place back.
+    /// The place that came with a grant: the owner has counted it. Where nobody waits for the grant any more, it is to
+    /// be dropped, which gives the place back.
     pub fn granted(&self, pool: PoolGate) -> PoolPlace<C> {
         self.share.place(pool)
     }
@@ -131,10 +131,11 @@ impl<C: Cells> Gate<C> {
         self.share.owed.borrow_mut().pay(send)
     }
 
-    /// Counts this core's requests anew where endpoints left pools or came back. `is_member` is the new table's word for
-    /// a pool that is in it, and `true` for a pool that is not: its cells live on until its last request ends.
+    /// Counts this core's requests anew where endpoints left pools or came back. `is_member` is the new table's word
+    /// for a pool that is in it, and `true` for a pool that is not: its cells live on until its last request ends.
     ///
-    /// Called when a table is taken, before the core says so on the board, and when an endpoint begins or ends to drain.
+    /// Called when a table is taken, before the core says so on the board, and when an endpoint begins or ends to
+    /// drain.
     /// Cost: one pass over the requests that run.
     pub fn recount(&self, is_member: impl Fn(PoolSlot, BoardSlot) -> bool) {
         let share = &self.share;
@@ -230,8 +231,9 @@ impl PoolGate {
 
 /// One request at the gates of its pools, in its order of preference, within one turn.
 ///
-/// Every pool that was shut was raised and lowered, so somebody may wait for it. Dropped, it looks at all of them; where
-/// an `Enqueue` that names them was sent ([`Attempt::sent`]) that is not needed, for the owner looks at it anyway.
+/// Every pool that was shut was raised and lowered, so somebody may wait for it. Dropped, it looks at all of them;
+/// where an `Enqueue` that names them was sent ([`Attempt::sent`]) that is not needed, for the owner looks at it
+/// anyway.
 #[must_use = "pools that were shut are to be waited for, or looked at when this is dropped"]
 pub struct Attempt<C: Cells> {
     share: Rc<Share<C>>,

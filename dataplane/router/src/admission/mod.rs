@@ -1,12 +1,12 @@
 //! When a request goes: the gate of a pool, and the queue behind it.
 //!
-//! While there is room, [`gate`] lets a request pass on its home core with no message. Where there is none, the core that
-//! owns the gate keeps the queue ([`controller`]) and grants places in the order of bands, and of tenants within a band.
-//! The side runtime says how much room there is ([`band`], [`saturation`]). Reading order: [`Cells`], [`gate`],
+//! While there is room, [`gate`] lets a request pass on its home core with no message. Where there is none, the core
+//! that owns the gate keeps the queue ([`controller`]) and grants places in the order of bands, and of tenants within a
+//! band. The side runtime says how much room there is ([`band`], [`saturation`]). Reading order: [`Cells`], [`gate`],
 //! [`controller`], [`queue`], [`fairness`], [`displace`], [`band`], [`saturation`], [`fault`].
 //!
-//! No clock, no task, no I/O: messages and `now` come in, answers go out. The same functions run over the board's atomics
-//! on cores and over cells that stop at every access in the simulator.
+//! No clock, no task, no I/O: messages and `now` come in, answers go out. The same functions run over the board's
+//! atomics on cores and over cells that stop at every access in the simulator.
 //!
 //! Invariant: the sum of a pool's load cells is what holds a place there, plus trial raises that are lowered within the
 //! turn. Invariant: whoever lowers a load looks at `waiting` after it and owes the owner a nudge if somebody waits.

@@ -1,7 +1,7 @@
 //! Who waits for a gate: tickets by arrival in each band, within bounds of count and bytes.
 //!
-//! Kept by the controller, one [`Line`] for each gate. Knows nothing of turns, pools or cells; says only whether there is
-//! room, and who is next to go where there is none ([`super::displace`]).
+//! Kept by the controller, one [`Line`] for each gate. Knows nothing of turns, pools or cells; says only whether there
+//! is room, and who is next to go where there is none ([`super::displace`]).
 
 use llmgw_kit::clock::Mono;
 use llmgw_types::BandRank;

@@ -1,4 +1,5 @@
-//! Rows that are used again: a vector with a list of its free rows. Grows to what is used at once and allocates no more.
+//! Rows that are used again: a vector with a list of its free rows. Grows to what is used at once and allocates no
+//! more.
 
 /// No row.
 pub(super) const NONE: u32 = u32::MAX;

@@ -151,7 +151,8 @@ fn slots_come_back_however_often_endpoints_come_and_go() {
 fn models_of_the_same_engines_share_a_gate_and_keep_its_slot_others_have_their_own() {
     let text = |more: &str| {
         format!(
-            "endpoints:\n  - {{ name: a, url: 'http://10.0.0.1:1', models: [{{ name: base }}, {{ name: adapter }}] }}\n  \
+            "endpoints:\n  \
+             - {{ name: a, url: 'http://10.0.0.1:1', models: [{{ name: base }}, {{ name: adapter }}] }}\n  \
              - {{ name: b, url: 'http://10.0.0.2:1', models: [{{ name: base }}, {{ name: adapter }}] }}\n  \
              - {{ name: c, url: 'http://10.0.0.3:1', models: [{{ name: other }}{more}], gpu_class: h100 }}\n"
         )
