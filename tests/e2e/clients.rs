@@ -1,4 +1,4 @@
-//! The clients as processes: the official Python package, Node and curl. Called by the tests.
+//! The clients as processes: the official Python packages, Node and curl. Called by the tests.
 
 use std::path::Path;
 use std::time::Duration;
@@ -30,22 +30,40 @@ impl Script<'_> {
     /// Runs it; every case must have been answered one way or the other.
     #[track_caller]
     pub(crate) fn run(&self) -> Results {
-        let folder = tempfile::tempdir().unwrap_or_else(|error| panic!("no temporary folder: {error}"));
-        let out = folder.path().join("results.json");
-        let mut launch = Launch::new(install::python())
+        let mut launch = Launch::new(install::openai())
             .arg(install::scripts().join("clients/openai_script.py"))
             .args(["--base", &self.base, "--model", self.model, "--extra", &self.extra.to_string()])
-            .args(["--skip", &self.skip.join(",")])
-            .arg("--out")
-            .arg(&out);
+            .args(["--skip", &self.skip.join(",")]);
         if let Some((base, model)) = &self.embeddings {
             launch = launch.args(["--embeddings-base", base, "--embeddings-model", model]);
         }
-        let mut process = start(launch);
-        let status = process.wait(SCRIPT).unwrap_or_else(|error| panic!("the script at {}: {error}", self.base));
-        assert!(status.success(), "the script at {} ended with {status}:\n{}", self.base, said(&process));
-        read(&out)
+        results_of(launch, &self.base)
     }
+}
+
+/// One run of the `anthropic` client's script, with fields added to every message's body.
+#[track_caller]
+pub(crate) fn anthropic(base: &str, model: &str, extra: &Value) -> Results {
+    let launch = Launch::new(install::anthropic()).arg(install::scripts().join("clients/anthropic_script.py")).args([
+        "--base",
+        base,
+        "--model",
+        model,
+        "--extra",
+        &extra.to_string(),
+    ]);
+    results_of(launch, base)
+}
+
+/// Runs a script to its end; what it wrote.
+#[track_caller]
+fn results_of(launch: Launch, base: &str) -> Results {
+    let folder = tempfile::tempdir().unwrap_or_else(|error| panic!("no temporary folder: {error}"));
+    let out = folder.path().join("results.json");
+    let mut process = start(launch.arg("--out").arg(&out));
+    let status = process.wait(SCRIPT).unwrap_or_else(|error| panic!("the script at {base}: {error}"));
+    assert!(status.success(), "the script at {base} ended with {status}:\n{}", said(&process));
+    read(&out)
 }
 
 /// Starts a client that streams one chat and prints each event's data on a line as it arrives; the last line is `end`.

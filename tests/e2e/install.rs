@@ -20,12 +20,25 @@ pub(crate) fn cache() -> PathBuf {
     std::env::var_os("LLMGW_E2E_DIR").map_or_else(default, PathBuf::from)
 }
 
-/// The Python that has the official client.
+type Python = LazyLock<Result<PathBuf, String>>;
+
+/// The Python that has the official `openai` client.
 #[track_caller]
-pub(crate) fn python() -> &'static Path {
-    static PYTHON: LazyLock<Result<PathBuf, String>> =
-        LazyLock::new(|| run(bash("clients/install.sh")).map(PathBuf::from));
-    PYTHON.as_deref().unwrap_or_else(|error| panic!("the official client cannot be installed: {error}"))
+pub(crate) fn openai() -> &'static Path {
+    static PYTHON: Python = LazyLock::new(|| run(bash("clients/install.sh").arg("openai")).map(PathBuf::from));
+    there(&PYTHON)
+}
+
+/// The Python that has the official `anthropic` client.
+#[track_caller]
+pub(crate) fn anthropic() -> &'static Path {
+    static PYTHON: Python = LazyLock::new(|| run(bash("clients/install.sh").arg("anthropic")).map(PathBuf::from));
+    there(&PYTHON)
+}
+
+#[track_caller]
+fn there(python: &'static Python) -> &'static Path {
+    python.as_deref().unwrap_or_else(|error| panic!("the official client cannot be installed: {error}"))
 }
 
 /// Makes sure that llama.cpp and its model are there.

@@ -3,6 +3,7 @@
 //! Run by `cargo x test e2e`, which looks first whether Python, Node and curl are there; plain `cargo test` leaves this
 //! target out. What the suite installs goes to `target/e2e`, or where `LLMGW_E2E_DIR` says. Traffic stays on loopback.
 
+mod anthropic;
 mod clients;
 mod compare;
 mod engines;

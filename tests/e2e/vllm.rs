@@ -1,31 +1,36 @@
 //! The official client at a real vLLM on a CPU, directly and through the gateway. Built with the feature `real-vllm`
 //! alone (`cargo x test vllm`): it installs 6 GB and takes minutes, so it is not part of CI.
 
-use std::collections::BTreeMap;
-use std::net::TcpListener;
-use std::time::Duration;
+mod failures;
+mod server;
 
-use llmgw_test_kit::{Gateway, raw};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use llmgw_test_kit::Gateway;
 use serde_json::json;
 
 use crate::clients::Script;
 use crate::compare::{Results, Usage, differences};
+use crate::llmgw;
 use crate::official::check_own_answers;
-use crate::{install, llmgw};
+use crate::vllm::server::Vllm;
 
-const START: Duration = Duration::from_secs(600);
 const ROUNDS_MAX: usize = 8;
+
+/// One test at a time: each wants the whole machine.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// vLLM joins tokens into one event when its front falls behind, so one request has several right answers, event by
 /// event. Each case must come through the gateway exactly as vLLM itself has sent it in some direct run.
 #[test]
 fn the_official_client_sees_vllm_through_the_gateway_as_it_sees_it_directly() {
-    let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-    let addr = free.unwrap_or_else(|error| panic!("no free port: {error}"));
-    let launch = install::bash("engines/start-vllm-cpu.sh").arg(addr.port().to_string());
-    let _engine = launch.grace(Duration::from_secs(20)).start().unwrap_or_else(|error| panic!("{error}"));
-    raw::wait_for_ok(addr, "/health", START);
-    let url = format!("http://{addr}");
+    let _alone = alone();
+    let [engine] = Vllm::start();
+    let url = engine.url();
     for (usage, inject) in [(Usage::AsTheClientAsks, "inject_usage: false"), (Usage::Always, "inject_usage: true")] {
         let endpoint = format!("{{ name: vllm, url: \"{url}\", model: tiny, engine: vllm }}");
         let gateway = Gateway::builder().endpoint(&endpoint).router(inject).start(llmgw());

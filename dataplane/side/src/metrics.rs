@@ -74,6 +74,12 @@ pub(crate) static ENDPOINT_BATCH_CAPACITY: MetricDesc = MetricDesc {
     kind: Kind::Gauge,
     labels: &[REPLICA],
 };
+pub(crate) static ENDPOINT_KV_CAPACITY: MetricDesc = MetricDesc {
+    name: "llmgw_endpoint_kv_capacity_tokens",
+    help: "Tokens that an engine's KV cache holds, configured or by its own metrics; absent while that is not known",
+    kind: Kind::Gauge,
+    labels: &[REPLICA],
+};
 pub(crate) static REPLICAS: MetricDesc = MetricDesc {
     name: "llmgw_replicas",
     help: "Endpoints that serve a model, by state",
@@ -132,6 +138,7 @@ pub static METRICS: &[&MetricDesc] = &[
     &ENDPOINT_KV_USAGE,
     &ENDPOINT_METRICS_STALE,
     &ENDPOINT_BATCH_CAPACITY,
+    &ENDPOINT_KV_CAPACITY,
     &REPLICAS,
     &GENERATION,
     &GENERATION_OLDEST,

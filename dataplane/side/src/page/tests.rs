@@ -193,7 +193,8 @@ fn an_engines_own_numbers_are_shown_while_they_are_fresh() {
     let cells = world.board.endpoint(world.slot("a"));
     let shown = || -> Vec<String> {
         let mut lines = world.samples();
-        let ours = ["_running", "_waiting", "_kv_usage_ratio", "_metrics_stale", "_batch_capacity"];
+        let ours =
+            ["_running", "_waiting", "_kv_usage_ratio", "_metrics_stale", "_batch_capacity", "_kv_capacity_tokens"];
         lines.retain(|line| ours.iter().any(|name| line.contains(name)));
         lines
     };
@@ -202,8 +203,10 @@ fn an_engines_own_numbers_are_shown_while_they_are_fresh() {
     cells.set_sample(&sample);
     cells.set_metrics(MetricsState::Fresh);
     cells.set_batch_capacity(8);
+    cells.set_kv_capacity_tokens(1600);
     let all = [
         "llmgw_endpoint_batch_capacity{replica=\"a\"} 8",
+        "llmgw_endpoint_kv_capacity_tokens{replica=\"a\"} 1600",
         "llmgw_endpoint_kv_usage_ratio{replica=\"a\"} 0.12",
         "llmgw_endpoint_metrics_stale{replica=\"a\"} 0",
         "llmgw_endpoint_running{replica=\"a\"} 3",
@@ -211,11 +214,11 @@ fn an_engines_own_numbers_are_shown_while_they_are_fresh() {
     ];
     assert_eq!(shown(), all);
     cells.set_metrics(MetricsState::Stale);
-    assert_eq!(shown(), [all[0], "llmgw_endpoint_metrics_stale{replica=\"a\"} 1"]);
+    assert_eq!(shown(), [all[0], all[1], "llmgw_endpoint_metrics_stale{replica=\"a\"} 1"]);
     sample.kv_usage_ratio = None;
     cells.set_sample(&sample);
     cells.set_metrics(MetricsState::Fresh);
-    assert_eq!(shown(), [all[0], all[2], all[3], all[4]], "no KV usage is not a usage of 0");
+    assert_eq!(shown(), [all[0], all[1], all[3], all[4], all[5]], "no KV usage is not a usage of 0");
 }
 
 /// Trial M2.

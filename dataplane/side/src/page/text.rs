@@ -211,6 +211,9 @@ fn own_words(page: &mut Page, replica: &str, cells: &EndpointCells) {
     if let Some(capacity) = cells.batch_capacity() {
         page.family(&own::ENDPOINT_BATCH_CAPACITY).gauge(&[replica], capacity.into());
     }
+    if let Some(tokens) = cells.kv_capacity_tokens() {
+        page.family(&own::ENDPOINT_KV_CAPACITY).gauge(&[replica], i64::try_from(tokens).unwrap_or(i64::MAX));
+    }
 }
 
 fn process(page: &mut Page, sources: &Sources, view: &View) {
