@@ -1,6 +1,7 @@
 //! A body read as it arrives: pieces, or the events of a stream one by one.
 
 use std::io;
+use std::time::Duration;
 
 use super::reply::{Framing, event_end};
 use super::{Closed, Connection};
@@ -93,6 +94,11 @@ impl<'c> Body<'c> {
             events.push(event);
         }
         Ok(events)
+    }
+
+    /// As [`Connection::set_patience`].
+    pub fn set_patience(&self, patience: Duration) {
+        self.connection.set_patience(patience);
     }
 
     #[must_use]
