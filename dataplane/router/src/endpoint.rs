@@ -45,6 +45,18 @@ pub enum BreakerState {
     HalfOpen,
 }
 
+/// What opened an endpoint's breaker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum OpenedBy {
+    /// Requests that failed there.
+    #[default]
+    Requests,
+    /// Its pool, whose other endpoints do far better.
+    Pool,
+    /// Its engine's metrics, which were not to be had.
+    Metrics,
+}
+
 /// What a cell holds for "not known".
 const UNKNOWN: u32 = u32::MAX;
 const PARTS: f32 = 1_000_000.0;
@@ -77,6 +89,8 @@ pub struct EndpointCells {
     tenure: AtomicU32,
     /// The core that owns the endpoint: a [`BreakerState`].
     breaker: AtomicU32,
+    /// The core that owns the endpoint: an [`OpenedBy`].
+    opened_by: AtomicU32,
     /// The core that owns the endpoint, nanoseconds: no requests before.
     out_until: AtomicU64,
 }
@@ -97,6 +111,7 @@ impl Default for EndpointCells {
             kv_capacity_tokens: AtomicU64::new(0),
             tenure: AtomicU32::new(0),
             breaker: AtomicU32::new(0),
+            opened_by: AtomicU32::new(0),
             out_until: AtomicU64::new(0),
         }
     }
@@ -108,7 +123,10 @@ impl EndpointCells {
         self.tenure.store(self.tenure().wrapping_add(1), Ordering::Release);
         self.ready.store(false, Ordering::Release);
         self.draining.store(false, Ordering::Release);
-        for cell in [&self.running, &self.waiting, &self.metrics, &self.batch_capacity, &self.breaker] {
+        for cell in [&self.running, &self.waiting, &self.metrics, &self.batch_capacity] {
+            cell.store(0, Ordering::Relaxed);
+        }
+        for cell in [&self.breaker, &self.opened_by] {
             cell.store(0, Ordering::Relaxed);
         }
         for cell in [&self.kv_usage, &self.drain_rate] {
@@ -234,6 +252,26 @@ impl EndpointCells {
         }
     }
 
+    /// What opened the endpoint's breaker, when it last was opened.
+    pub fn opened_by(&self) -> OpenedBy {
+        match self.opened_by.load(Ordering::Relaxed) {
+            1 => OpenedBy::Pool,
+            2 => OpenedBy::Metrics,
+            _ => OpenedBy::Requests,
+        }
+    }
+
+    /// Says what opens the endpoint's breaker; before [`EndpointCells::set_breaker`], so that whoever sees it open
+    /// sees this. Owner: the core that owns the endpoint.
+    pub fn set_opened_by(&self, what: OpenedBy) {
+        let word = match what {
+            OpenedBy::Requests => 0,
+            OpenedBy::Pool => 1,
+            OpenedBy::Metrics => 2,
+        };
+        self.opened_by.store(word, Ordering::Relaxed);
+    }
+
     /// Until when the endpoint gets no requests: its cooldown, or its open breaker's time.
     pub fn out_until(&self) -> Mono {
         Mono(self.out_until.load(Ordering::Acquire))
@@ -280,12 +318,15 @@ mod tests {
         cells.set_kv_capacity_tokens(9);
         cells.set_metrics(MetricsState::Fresh);
         assert_eq!((cells.kv_capacity_tokens(), cells.metrics()), (Some(9), MetricsState::Fresh));
+        cells.set_opened_by(OpenedBy::Metrics);
         cells.set_breaker(BreakerState::HalfOpen, Mono(9));
+        assert_eq!(cells.opened_by(), OpenedBy::Metrics);
         cells.clear();
         assert!(!cells.is_ready() && !cells.is_draining());
         assert_eq!((cells.ready_since(), cells.sample(), cells.batch_capacity()), (None, None, None));
         assert_eq!((cells.kv_capacity_tokens(), cells.metrics()), (None, MetricsState::Unread));
         assert_eq!((cells.breaker(), cells.out_until()), (BreakerState::Closed, Mono(0)));
+        assert_eq!(cells.opened_by(), OpenedBy::Requests);
         assert_eq!(cells.tenure(), 1, "whoever remembers the slot can tell");
     }
 }

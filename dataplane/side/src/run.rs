@@ -17,6 +17,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
 
 use crate::access::Drain;
+use crate::breakers::BreakerWatch;
 use crate::lanes::Lanes;
 use crate::page::{self, Sources};
 use crate::probe::Census;
@@ -275,6 +276,7 @@ impl Parts {
         if let Some(file) = self.file {
             tasks.spawn(watch_file::watch(file, self.ask));
         }
+        tasks.spawn(BreakerWatch::new(first_round.board(), self.publisher.view()).run());
         tasks.spawn(page::serve(TcpListener::from_std(self.admin)?, self.sources));
         tasks.spawn(self.drain.clone().run());
         tasks.spawn(async move {

@@ -35,6 +35,40 @@ fn a_breaker_opens_half_opens_by_time_and_closes_with_one_answer() {
     });
 }
 
+/// Lines of the log that speak of a breaker: which, of whom, why.
+fn said(fleet: &mut Fleet) -> Vec<(String, String, String)> {
+    let lines = fleet.gateway.process().lines();
+    let lines = lines.iter().filter_map(|line| serde_json::from_str::<serde_json::Value>(&line.text).ok());
+    let word = |line: &serde_json::Value, name: &str| line[name].as_str().unwrap_or_default().to_owned();
+    let lines = lines.map(|line| (word(&line, "message"), word(&line, "replica"), word(&line, "reason")));
+    lines.filter(|(message, ..)| message.contains("breaker")).collect()
+}
+
+#[test]
+fn the_log_says_once_that_a_breaker_opened_and_once_that_it_closed() {
+    let mut fleet = Fleet::local(2, "cooldown_seconds: 0");
+    let opened = ("the endpoint's breaker opens", "engine-0", "its requests fail");
+    let closed = ("the endpoint's breaker is closed again", "engine-0", "");
+    let owned = |line: (&str, &str, &str)| (line.0.to_owned(), line.1.to_owned(), line.2.to_owned());
+    for round in 1..=2 {
+        fleet.engines[0].set_faults(json!({ "status": 500 }));
+        trip(&fleet);
+        wait_for("a word on it", WITHIN, || said(&mut fleet).len() == 2 * round - 1);
+        let trials = fleet.engines[0].calls().len();
+        wait_for("a trial that failed", WITHIN, || {
+            fleet.ask(&chat("hello"));
+            fleet.engines[0].calls().len() > trials
+        });
+        fleet.engines[0].set_faults(json!({}));
+        wait_for("a closed breaker", WITHIN, || {
+            fleet.ask(&chat("hello"));
+            fleet.breaker(0) == 0
+        });
+        wait_for("a word on that", WITHIN, || said(&mut fleet).len() == 2 * round);
+        assert_eq!(said(&mut fleet), vec![[owned(opened), owned(closed)]; round].concat());
+    }
+}
+
 #[test]
 fn a_failed_trial_opens_it_for_longer_and_costs_one_request() {
     let fleet = Fleet::local(2, "cooldown_seconds: 0");

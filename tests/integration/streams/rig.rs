@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 pub(crate) const CHAT: &str = "/v1/chat/completions";
 /// For what must happen, and soon; a loaded machine may take its time.
 pub(crate) const WITHIN: Duration = Duration::from_secs(10);
-/// Lines that a failed request may leave in the log.
-const FAILED_REQUEST: &str = "\"request_id\"";
+/// What failed requests may leave in the log: a line each, and one when their engine is left alone.
+const FAILED_REQUESTS: [&str; 2] = ["\"request_id\"", "the endpoint's breaker opens"];
 
 /// The binary under test.
 pub(crate) fn llmgw() -> &'static Path {
@@ -140,7 +140,7 @@ pub(crate) fn finish(gateway: Gateway) {
 pub(crate) fn finish_expecting(gateway: Gateway, warnings: &[&str]) {
     wait_until_idle(&gateway);
     assert_eq!(gateway.metrics().sum("llmgw_panics_total", &[]), Some(0.0), "a request met a fault of the gateway");
-    gateway.finish(&[&[FAILED_REQUEST], warnings].concat());
+    gateway.finish(&[&FAILED_REQUESTS, warnings].concat());
 }
 
 /// A chat as request bytes on a connection that stays.

@@ -19,6 +19,7 @@ use llmgw_types::snapshot::ArchivedRouteTable;
 
 use self::state::Breaker;
 use crate::board::Board;
+use crate::endpoint::OpenedBy;
 
 /// What a failure says about an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +80,9 @@ impl Breakers {
         let tally = self.board.tally(failure.slot);
         let owned = self.owned.entry(failure.slot).or_default();
         let has_opened = failure.kind != FailureKind::Busy && owned.breaker.failure(now, tally, &mut self.chance);
+        if has_opened {
+            self.board.endpoint(failure.slot).set_opened_by(OpenedBy::Requests);
+        }
         let mut has_cooled = false;
         if failure.kind != FailureKind::Faulty {
             let asked = failure.retry_after_seconds.map(|seconds| Duration::from_secs(seconds.into()));
@@ -104,6 +108,7 @@ impl Breakers {
     pub fn eject(&mut self, now: Mono, slot: BoardSlot) -> Option<Change> {
         let has_opened = self.owned.entry(slot).or_default().breaker.eject(now, &mut self.chance);
         if has_opened {
+            self.board.endpoint(slot).set_opened_by(OpenedBy::Pool);
             self.show(now, slot);
         }
         has_opened.then_some(Change::Opened)
@@ -112,6 +117,9 @@ impl Breakers {
     /// Hears that the endpoint's metrics were not to be had again and again.
     pub fn metrics_lost(&mut self, now: Mono, slot: BoardSlot) -> Option<Change> {
         let has_opened = self.owned.entry(slot).or_default().breaker.metrics_lost(now);
+        if has_opened {
+            self.board.endpoint(slot).set_opened_by(OpenedBy::Metrics);
+        }
         self.show(now, slot);
         has_opened.then_some(Change::Opened)
     }
@@ -197,6 +205,7 @@ mod tests {
             opened = fail(&mut breakers, NOW);
         }
         assert_eq!((opened, board.endpoint(SLOT).breaker()), (Some(Change::Opened), BreakerState::Open));
+        assert_eq!(board.endpoint(SLOT).opened_by(), OpenedBy::Requests);
         assert_eq!(breakers.success(NOW, SLOT), None, "its time is not up");
         let up = board.endpoint(SLOT).out_until();
         assert!(board.take_trial(SLOT, up, up + COOLDOWN));
@@ -212,6 +221,7 @@ mod tests {
     fn lost_metrics_show_as_an_open_breaker_and_a_trial_is_free_when_they_are_back() {
         let (board, mut breakers) = breakers();
         assert_eq!(breakers.metrics_lost(NOW, SLOT), Some(Change::Opened));
+        assert_eq!(board.endpoint(SLOT).opened_by(), OpenedBy::Metrics);
         let first = board.endpoint(SLOT).out_until();
         let later = NOW + Duration::from_secs(2);
         assert_eq!(breakers.metrics_lost(later, SLOT), None);
@@ -232,6 +242,7 @@ mod tests {
         }
         assert_eq!(breakers.eject(NOW, SLOT), Some(Change::Opened));
         assert_eq!(breakers.eject(NOW, SLOT), None);
+        assert_eq!(board.endpoint(SLOT).opened_by(), OpenedBy::Pool);
         assert_eq!(board.endpoint(SLOT).breaker(), BreakerState::Open);
         breakers.keep_to(Snapshot::of(&RouteTable::default()).unwrap().table());
         assert_eq!(breakers.eject(NOW, SLOT), Some(Change::Opened), "nothing is known of it any more");
