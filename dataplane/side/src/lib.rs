@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`run`] (what is started and how it ends), [`table`] (configuration to route table), `publish` (route
 //! table to cores), `resolve` (names to addresses), `probe` (may an engine get requests), `scrape` (what an engine says
-//! of itself), `roster` (who is asked), `reload` and `watch_file` (another configuration while it runs), `page` (what
+//! of itself), `pace` (when), `roster` (who is asked), `reload` and `watch_file` (another configuration while it runs), `page` (what
 //! operators ask), `access` (what requests did), `breakers` (what is said when they
 //! fail). The binary fills a [`SideSetup`] and keeps the [`Side`] to its end.
 //!
@@ -17,6 +17,7 @@ pub mod settings;
 pub mod table;
 pub mod trust;
 
+mod pace;
 mod probe;
 mod resolve;
 mod roster;

@@ -29,7 +29,7 @@ use self::client::{Answer, Buffers, Client, Fault};
 pub(crate) use self::judge::Verdict;
 use self::judge::{Cause, Change, Judge};
 use self::models::Listing;
-use crate::resolve::jittered;
+use crate::pace::Pace;
 use crate::table::Addrs;
 
 /// Probes that may be under way at once, over all endpoints.
@@ -127,6 +127,7 @@ pub(crate) struct Shared {
     pub permits: Arc<Semaphore>,
     /// For answers.
     pub buffers: Buffers,
+    pub pace: Pace,
     /// Between two probes of a ready endpoint.
     pub interval: Duration,
     /// For connecting.
@@ -180,11 +181,11 @@ impl Prober {
 
     /// Until the next turn is due, or the endpoint's address is another.
     async fn wait(&mut self) {
-        let pause = jittered(self.judge.pause(self.shared.interval), &mut self.chance);
+        let next = self.shared.pace.next(self.judge.pause(self.shared.interval), &mut self.chance);
         let url = &self.endpoint.url;
         let known = self.shared.addrs.borrow().of(url);
         tokio::select! {
-            () = tokio::time::sleep(pause) => {}
+            () = tokio::time::sleep_until(next) => {}
             Ok(_) = self.shared.addrs.wait_for(|addrs| addrs.of(url) != known) => {}
         }
     }

@@ -16,6 +16,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 
 use crate::lanes::Lanes;
+use crate::pace::Pace;
 use crate::probe::client::Buffers;
 use crate::probe::{Census, PROBES_MAX, Prober, Shared};
 use crate::resolve;
@@ -29,6 +30,7 @@ pub(crate) struct Roster {
     permits: Arc<Semaphore>,
     scrape_permits: Arc<Semaphore>,
     buffers: Buffers,
+    pace: Pace,
     probes: HashMap<String, Probe>,
     hosts: HashMap<String, AbortHandle>,
     tasks: JoinSet<()>,
@@ -51,6 +53,7 @@ impl Roster {
             permits: Arc::new(Semaphore::new(PROBES_MAX)),
             scrape_permits: Arc::new(Semaphore::new(SCRAPES_MAX)),
             buffers: Buffers::default(),
+            pace: Pace::begin(),
             probes: HashMap::new(),
             hosts: HashMap::new(),
             tasks: JoinSet::new(),
@@ -74,6 +77,7 @@ impl Roster {
             addrs: self.addrs.subscribe(),
             permits: self.permits.clone(),
             buffers: self.buffers.clone(),
+            pace: self.pace,
             interval: config.router.scrape_interval,
             connect_time: config.router.timeouts.connect,
         };
@@ -83,6 +87,7 @@ impl Roster {
             addrs: self.addrs.subscribe(),
             permits: self.scrape_permits.clone(),
             buffers: self.buffers.clone(),
+            pace: self.pace,
             interval: config.router.scrape_interval,
             connect_time: config.router.timeouts.connect,
         };

@@ -31,7 +31,7 @@ const READ_BYTES: usize = 64 << 10;
 /// Heads before the one that counts (100 and the like).
 const INTERIM_HEADS_MAX: u32 = 4;
 /// Buffers kept for use again, and how large one may be for that.
-const BUFFERS_MAX: usize = 4;
+const BUFFERS_MAX: usize = 8;
 const BUFFER_BYTES_MAX: usize = 512 << 10;
 const AGENT: &str = concat!("llmgw/", env!("CARGO_PKG_VERSION"));
 

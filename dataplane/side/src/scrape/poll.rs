@@ -19,9 +19,9 @@ use tokio::sync::{Semaphore, watch};
 use super::learn::Learner;
 use super::watch::{Outcome, Pulse, Saying, Sign, Watch};
 use crate::lanes::Lanes;
+use crate::pace::Pace;
 use crate::probe::Verdict;
 use crate::probe::client::{Answer, Body, Buffers, Client, Fault};
-use crate::resolve::jittered;
 use crate::table::Addrs;
 
 /// Scrapes that may be under way at once, over all endpoints.
@@ -38,6 +38,7 @@ pub(crate) struct Shared {
     pub permits: Arc<Semaphore>,
     /// For pages.
     pub buffers: Buffers,
+    pub pace: Pace,
     /// Between two scrapes of an endpoint.
     pub interval: Duration,
     /// For connecting; an answer has a limit of its own.
@@ -97,10 +98,10 @@ impl Scraper {
         let url = self.endpoint.url.clone();
         let _ = self.shared.addrs.wait_for(|addrs| addrs.was_tried(&url)).await;
         self.turn().await;
-        // Endpoints that were started together are spread over the interval.
-        tokio::time::sleep(self.shared.interval.mul_f64(self.chance.unit())).await;
+        let (pace, interval) = (self.shared.pace, self.shared.interval);
+        tokio::time::sleep_until(pace.first(interval, &mut self.chance)).await;
         loop {
-            let next = tokio::time::Instant::now() + jittered(self.shared.interval, &mut self.chance);
+            let next = pace.next(interval, &mut self.chance);
             self.turn().await;
             tokio::time::sleep_until(next).await;
         }
