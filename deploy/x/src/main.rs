@@ -39,7 +39,7 @@ cargo x CHORE: everything the project does with itself, in Rust
                                             judged with --url URL [--pid PID …], `-- --help` says more
                                  figures    the promises under load, scaled down; wants an idle machine
                                  all        all of these, the trials at full length
-  ci                           lint, tidy, test, guard, test e2e, with a table of times: what CI runs
+  ci                           lint, tidy, test, test behaviour, guard, test e2e, with a table of times: what CI runs
   bench [ARGS…]                the load generator, optimised; `cargo x bench --help` for its own commands
   bench micro [NAME…] [--save] the parts of the data plane, one by one; --save writes docs/measurements/micro.*
   bench overhead [--peers NAME,…] [--rounds N] [--steps NAME,…] [--quick] [--publish]

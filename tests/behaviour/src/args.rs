@@ -18,6 +18,8 @@ llmgw-behaviour: what a proxy before inference engines should do, one named chec
                          engine=3   silence of an engine, before and within an answer
                          head=2     a client's head        body=2   a client's body        idle=4   between requests
                          size=33554432   bytes of a body
+  --expect A+B           how many must pass, of the checks for every proxy and of the extras: a check that did not run,
+                         or did not apply, fails the run
   --only NAME            only the checks whose name contains this; may be given again
   --list                 the checks and what each says
   --json                 the report as one JSON document
@@ -51,6 +53,8 @@ pub(crate) struct Args {
     pub(crate) ports: Option<Vec<u16>>,
     pub(crate) llmgw: Option<PathBuf>,
     pub(crate) limits: Limits,
+    /// How many checks must pass: those for every proxy, and the extras.
+    pub(crate) expect: Option<[usize; 2]>,
     pub(crate) only: Vec<String>,
     pub(crate) is_json: bool,
     pub(crate) is_list: bool,
@@ -66,6 +70,7 @@ impl Args {
             ports: None,
             llmgw: None,
             limits: Limits::default(),
+            expect: None,
             only: Vec::new(),
             is_json: false,
             is_list: false,
@@ -84,6 +89,7 @@ impl Args {
                 }
                 "--llmgw" => args.llmgw = Some(value()?.into()),
                 "--limit" => limit(&mut args.limits, &value()?)?,
+                "--expect" => args.expect = Some(counts(&value()?)?),
                 "--only" => args.only.push(value()?),
                 "--json" => args.is_json = true,
                 "--list" => args.is_list = true,
@@ -113,6 +119,11 @@ fn limit(limits: &mut Limits, text: &str) -> Result<(), String> {
     Ok(())
 }
 
+fn counts(text: &str) -> Result<[usize; 2], String> {
+    let (plain, extra) = text.split_once('+').ok_or_else(|| format!("--expect {text}: expected A+B, as in 139+16"))?;
+    Ok([number("--expect", plain)?, number("--expect", extra)?])
+}
+
 fn number<T: std::str::FromStr>(word: &str, text: &str) -> Result<T, String> {
     text.parse().map_err(|_| format!("{word}: {text:?} is no such number"))
 }
@@ -139,6 +150,8 @@ mod tests {
     #[test]
     fn a_slip_on_the_command_line_is_named() {
         check("--url http://127.0.0.1:80 --pid 7 --engine-ports 1,2,3 --limit size=none --only a --only b", None);
+        check("--expect 139+16", None);
+        check("--expect 155", Some("A+B"));
         check("--url 127.0.0.1:80", Some("http://HOST:PORT"));
         check("--engine-ports 1,2", Some("three ports"));
         check("--limit heads=1", Some("there are engine"));

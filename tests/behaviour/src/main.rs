@@ -97,6 +97,13 @@ fn judge(args: &Args, checks: &[Check]) -> Result<bool, String> {
         true => println!("{:#}", report::document(&ran, &proxy.to_string(), took)),
         false => println!("\n{}", report::summary(&ran, took)),
     }
+    let passed = report::passed(&ran);
+    if let Some(expected) = args.expect.filter(|expected| *expected != passed) {
+        return Err(format!(
+            "{} + {} checks passed; expected were {} + {}",
+            passed[0], passed[1], expected[0], expected[1]
+        ));
+    }
     Ok(report::is_good(&ran, own.is_some()))
 }
 

@@ -85,6 +85,11 @@ pub(crate) fn document(ran: &[Ran], proxy: &str, took: Duration) -> Value {
     })
 }
 
+/// How many passed: of the checks for every proxy, and of the extras.
+pub(crate) fn passed(ran: &[Ran]) -> [usize; 2] {
+    [false, true].map(|is_extra| ran.iter().filter(|ran| ran.is_extra() == is_extra && ran.verdict.is_ok()).count())
+}
+
 /// Whether the run as a whole passed; extras count where they are promised.
 pub(crate) fn is_good(ran: &[Ran], counts_extras: bool) -> bool {
     !ran.iter().any(|ran| ran.is_failed() && (counts_extras || !ran.is_extra()))
@@ -102,6 +107,8 @@ mod tests {
         assert!(is_good(&[extra()], false) && !is_good(&[extra()], true));
         assert!(is_good(&[plain(Err(Fault::NotApplicable("c".into())))], true));
         assert!(!is_good(&[plain(Err(Fault::Failed("c".into())))], false));
+        let all = [extra(), plain(Ok("d".into())), plain(Ok("e".into())), plain(Err(Fault::NotApplicable("f".into())))];
+        assert_eq!(passed(&all), [2, 0]);
         assert!(extra().line().contains("should: b"));
     }
 }
