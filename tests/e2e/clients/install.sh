@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs an official client (`openai` or `anthropic`) from PyPI, once, under $LLMGW_E2E_DIR, and prints the Python that
-# has it.
+# Installs an official client (`openai` or `anthropic`) from PyPI, once, under $LLMGW_E2E_DIR, and prints the Python
+# that has it.
 #
 # Licences: the table of README.md. What they need comes with them, by pip.
 set -euo pipefail
