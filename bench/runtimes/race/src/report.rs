@@ -1,0 +1,128 @@
+//! The table, as text, as JSON and as a page: CPU an operation, and the ratio to the first variant within each round.
+
+use std::fmt::Write as _;
+
+use serde_json::json;
+
+use crate::load::{LOADS, Round};
+use crate::process::Variant;
+
+/// Everything that was measured: `rounds[load][variant][round]`.
+pub(crate) struct Found<'a> {
+    pub(crate) variants: &'a [Variant],
+    pub(crate) rounds: &'a [Vec<Vec<Round>>],
+}
+
+/// A median with the lowest and the highest.
+struct Spread {
+    median: f64,
+    low: f64,
+    high: f64,
+}
+
+fn spread(values: impl Iterator<Item = f64>) -> Spread {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    let at = |idx: usize| values.get(idx).copied().unwrap_or(f64::NAN);
+    let (middle, last) = (values.len() / 2, values.len().saturating_sub(1));
+    let median = if values.len() % 2 == 0 { (at(middle.saturating_sub(1)) + at(middle)) / 2.0 } else { at(middle) };
+    Spread { median, low: at(0), high: at(last) }
+}
+
+/// One variant under one load.
+struct Row<'a> {
+    variant: &'a Variant,
+    cpu_us: Spread,
+    ratio: Spread,
+    per_second: Spread,
+}
+
+impl Found<'_> {
+    fn rows(&self, load: usize) -> Vec<Row<'_>> {
+        let Some(of_load) = self.rounds.get(load) else { return Vec::new() };
+        let Some(first) = of_load.first() else { return Vec::new() };
+        let row = |(variant, rounds): (_, &Vec<Round>)| Row {
+            variant,
+            cpu_us: spread(rounds.iter().map(|round| round.cpu_us_each)),
+            ratio: spread(rounds.iter().zip(first).map(|(round, first)| round.cpu_us_each / first.cpu_us_each)),
+            per_second: spread(rounds.iter().map(|round| round.per_second)),
+        };
+        self.variants.iter().zip(of_load).map(row).collect()
+    }
+
+    /// For a terminal, and the body of the page.
+    pub(crate) fn table(&self) -> String {
+        let mut text = String::new();
+        for (at, load) in LOADS.iter().enumerate() {
+            // Writing to a String cannot fail.
+            let _ = write!(
+                text,
+                "\n## {}\n\n| variant | CPU µs, one {} | lowest to highest | ratio to the first | its spread | \
+                 {}s a second |\n|---|---|---|---|---|---|\n",
+                load.name,
+                load.counts.unit(),
+                load.counts.unit()
+            );
+            for Row { variant, cpu_us, ratio, per_second } in self.rows(at) {
+                let _ = writeln!(
+                    text,
+                    "| {} | {:.2} | {:.2} to {:.2} | {:.2} | {:.2} to {:.2} | {:.0} |",
+                    variant.name,
+                    cpu_us.median,
+                    cpu_us.low,
+                    cpu_us.high,
+                    ratio.median,
+                    ratio.low,
+                    ratio.high,
+                    per_second.median
+                );
+            }
+        }
+        text
+    }
+
+    pub(crate) fn page(&self, rounds: usize) -> String {
+        format!(
+            "# The bare proxy on one runtime after another
+
+{}. `cargo x bench runtimes`, {rounds} rounds, the variants in turn within each.
+
+One small HTTP/1.1 reverse proxy over a two-method I/O trait (hyper and monoio-http with their own), on a CPU of its
+own; load and engine share the other. CPU time of the proxy's threads, kernel included, a request or an event: median
+over the rounds. Ratios are taken within a round. What lies less than 15 % apart is no difference here.
+{}",
+            machine(),
+            self.table()
+        )
+    }
+
+    pub(crate) fn json(&self) -> String {
+        let of_load = |(at, load): (usize, &crate::load::Load)| {
+            let rows: Vec<_> = self
+                .rows(at)
+                .iter()
+                .zip(&self.rounds[at])
+                .map(|(row, rounds)| {
+                    json!({
+                        "variant": row.variant.name,
+                        "cpu_us_median": row.cpu_us.median,
+                        "ratio_median": row.ratio.median,
+                        "cpu_us": rounds.iter().map(|round| round.cpu_us_each).collect::<Vec<_>>(),
+                        "per_second": rounds.iter().map(|round| round.per_second).collect::<Vec<_>>(),
+                    })
+                })
+                .collect();
+            json!({ "load": load.name, "unit": load.counts.unit(), "variants": rows })
+        };
+        let loads: Vec<_> = LOADS.iter().enumerate().map(of_load).collect();
+        serde_json::to_string_pretty(&json!({ "machine": machine(), "loads": loads })).unwrap_or_default() + "\n"
+    }
+}
+
+fn machine() -> String {
+    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model =
+        cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ").map(|(_, name)| name));
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    format!("{}, {} CPUs, Linux {}", model.unwrap_or("unknown CPU"), bare_proxy::cpus().len(), kernel.trim())
+}
