@@ -4,7 +4,7 @@
 //! and nothing is a shared read-modify-write: a core adds to its own row with a plain load and store. A sum over cores
 //! is not a snapshot; it is off by what changed while it was read.
 
-use std::sync::atomic::{AtomicI64, AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 use llmgw_kit::clock::Mono;
 use llmgw_types::{BoardSlot, CoreId};
@@ -25,13 +25,37 @@ pub const SLOTS_MAX: usize = 4096;
 /// Marks of one core for the sessions in its table: four for each that it may hold.
 const MARKS: usize = 4 * crate::session_table::SESSIONS_MAX;
 
+/// A request's tokens count as so many at most, so that a cell has room for 65,536 of the largest requests.
+const TOKENS_MAX: u32 = (1 << 24) - 1;
+/// A cell's lower bits are tokens, the upper ones requests.
+const TOKEN_BITS: u32 = 40;
+
+/// What is in flight to an endpoint: requests, and the tokens that their prompts cost, in one word.
+///
+/// Words add up as they are: neither half can overflow within the bound on tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InFlight(u64);
+
+impl InFlight {
+    /// Requests.
+    #[inline]
+    pub fn requests(self) -> i64 {
+        (self.0 >> TOKEN_BITS) as i64
+    }
+
+    /// The tokens that their prompts cost.
+    #[inline]
+    pub fn tokens(self) -> i64 {
+        (self.0 & ((1 << TOKEN_BITS) - 1)) as i64
+    }
+}
+
 /// Cells of one core, alone on their cache lines.
 #[repr(align(128))]
 struct CoreRow {
-    /// Requests in flight to each slot.
-    requests: Box<[AtomicI64]>,
-    /// The same, weighted by what their prompts cost (tokens).
-    tokens: Box<[AtomicI64]>,
+    /// Requests in flight to each slot and what their prompts cost, in one word ([`InFlight`]): a decision reads this
+    /// cell of every core and endpoint.
+    in_flight: Box<[AtomicU64]>,
     /// Answers of each slot's endpoint that were no failure, and its failures.
     answered: Box<[AtomicU64]>,
     failed: Box<[AtomicU64]>,
@@ -55,11 +79,9 @@ pub struct Board {
 impl Board {
     /// A board for `cores` cores and `slots` endpoints, everything zero and nobody ready.
     pub fn new(cores: usize, slots: usize) -> Self {
-        let zeros = || (0..slots).map(|_| AtomicI64::new(0)).collect::<Box<[_]>>();
         let counts = || (0..slots).map(|_| AtomicU64::new(0)).collect::<Box<[_]>>();
         let row = |_| CoreRow {
-            requests: zeros(),
-            tokens: zeros(),
+            in_flight: counts(),
             answered: counts(),
             failed: counts(),
             generation: AtomicU64::new(0),
@@ -81,35 +103,55 @@ impl Board {
 
     /// Counts a request up on `core`. Owner: that core.
     pub fn raise(&self, core: CoreId, slot: BoardSlot, tokens: u32) {
-        self.change(core, slot, 1, i64::from(tokens));
+        self.change(core, slot, |cell, one| cell.wrapping_add(one), tokens);
     }
 
     /// Counts a request down on `core`. Owner: that core.
     pub fn lower(&self, core: CoreId, slot: BoardSlot, tokens: u32) {
-        self.change(core, slot, -1, -i64::from(tokens));
+        self.change(core, slot, |cell, one| cell.wrapping_sub(one), tokens);
     }
 
-    fn change(&self, core: CoreId, slot: BoardSlot, requests: i64, tokens: i64) {
+    fn change(&self, core: CoreId, slot: BoardSlot, change: impl FnOnce(u64, u64) -> u64, tokens: u32) {
         // One writer a cell: a load and a store are enough, and cost what an addition costs.
-        let row = &self.cores[core.idx()];
-        let add = |cell: &AtomicI64, by: i64| cell.store(cell.load(Ordering::Relaxed) + by, Ordering::Release);
-        add(&row.requests[slot.idx()], requests);
-        add(&row.tokens[slot.idx()], tokens);
+        let cell = &self.cores[core.idx()].in_flight[slot.idx()];
+        let one = (1 << TOKEN_BITS) | u64::from(tokens.min(TOKENS_MAX));
+        cell.store(change(cell.load(Ordering::Relaxed), one), Ordering::Release);
+    }
+
+    /// What is in flight to an endpoint, over all cores. Cost: one cache line a core.
+    #[inline]
+    pub fn load(&self, slot: BoardSlot) -> InFlight {
+        let cells = self.cores.iter().map(|row| row.in_flight[slot.idx()].load(Ordering::Acquire));
+        InFlight(cells.fold(0, u64::wrapping_add))
+    }
+
+    /// Adds what is in flight to each of `slots`, over all cores, to the load at its place: core by core, since a core's
+    /// cells lie together.
+    #[inline]
+    pub fn add_loads(&self, slots: impl Iterator<Item = BoardSlot> + Clone, loads: &mut [InFlight]) {
+        for row in &self.cores {
+            for (slot, load) in slots.clone().zip(loads.iter_mut()) {
+                load.0 = load.0.wrapping_add(row.in_flight[slot.idx()].load(Ordering::Acquire));
+            }
+        }
     }
 
     /// Requests in flight to an endpoint, over all cores. Cost: one cache line a core.
+    #[inline]
     pub fn in_flight(&self, slot: BoardSlot) -> i64 {
-        self.cores.iter().map(|row| row.requests[slot.idx()].load(Ordering::Acquire)).sum()
+        self.load(slot).requests()
     }
 
     /// Requests that one core has in flight to an endpoint.
+    #[inline]
     pub fn in_flight_of(&self, core: CoreId, slot: BoardSlot) -> i64 {
-        self.cores[core.idx()].requests[slot.idx()].load(Ordering::Acquire)
+        InFlight(self.cores[core.idx()].in_flight[slot.idx()].load(Ordering::Acquire)).requests()
     }
 
     /// Prompt tokens in flight to an endpoint, over all cores. Cost: one cache line a core.
+    #[inline]
     pub fn tokens_in_flight(&self, slot: BoardSlot) -> i64 {
-        self.cores.iter().map(|row| row.tokens[slot.idx()].load(Ordering::Acquire)).sum()
+        self.load(slot).tokens()
     }
 
     /// Counts an answer that was no failure. Owner: that core.
@@ -133,6 +175,7 @@ impl Board {
     }
 
     /// Whether the trial of a half-open endpoint is to be had.
+    #[inline]
     pub fn is_trial_free(&self, slot: BoardSlot, now: Mono) -> bool {
         self.trials[slot.idx()].load(Ordering::Acquire) <= now.0
     }
@@ -157,6 +200,7 @@ impl Board {
     }
 
     /// Whether the endpoint answered its last check.
+    #[inline]
     pub fn is_ready(&self, slot: BoardSlot) -> bool {
         self.endpoint(slot).is_ready()
     }
@@ -167,6 +211,7 @@ impl Board {
     }
 
     /// The cells of one endpoint.
+    #[inline]
     pub fn endpoint(&self, slot: BoardSlot) -> &EndpointCells {
         &self.endpoints[slot.idx()]
     }
@@ -224,6 +269,23 @@ mod tests {
         board.lower(CoreId(0), a, 100);
         board.lower(CoreId(2), a, 50);
         assert_eq!((board.in_flight(a), board.tokens_in_flight(a), board.in_flight(b)), (0, 0, 1));
+    }
+
+    #[test]
+    fn a_request_of_absurd_size_is_counted_up_and_down_as_the_most_there_is() {
+        let (board, slot) = (Board::new(2, 1), BoardSlot(0));
+        for core in [0, 1] {
+            (0..300).for_each(|_| board.raise(CoreId(core), slot, u32::MAX));
+        }
+        let load = board.load(slot);
+        assert_eq!((load.requests(), load.tokens()), (600, 600 * i64::from(TOKENS_MAX)));
+        let mut loads = [InFlight::default(); 1];
+        board.add_loads(std::iter::once(slot), &mut loads);
+        assert_eq!(loads, [load]);
+        for core in [0, 1] {
+            (0..300).for_each(|_| board.lower(CoreId(core), slot, u32::MAX));
+        }
+        assert_eq!(board.load(slot), InFlight::default());
     }
 
     #[test]

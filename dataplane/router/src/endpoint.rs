@@ -1,8 +1,7 @@
 //! What is known of one endpoint, in cells that have one writer each and that anyone may read: its checks, its engine's
 //! newest sample, its breaker. Never knows what is made of it.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use llmgw_kit::clock::Mono;
 
@@ -61,7 +60,8 @@ pub enum OpenedBy {
 const UNKNOWN: u32 = u32::MAX;
 const PARTS: f32 = 1_000_000.0;
 
-/// Cells of one endpoint. Each has one writer, named beside it.
+/// Cells of one endpoint. Each has one writer, named beside it. All of them are one cache line, since a decision reads
+/// those of every member of a pool.
 #[repr(align(64))]
 pub struct EndpointCells {
     /// Side runtime.
@@ -80,7 +80,7 @@ pub struct EndpointCells {
     /// Nanoseconds; 0 is never.
     sampled_at: AtomicU64,
     /// Side runtime: a [`MetricsState`].
-    metrics: AtomicU32,
+    metrics: AtomicU8,
     /// Side runtime: requests it runs at once, configured or learned; 0 is not known.
     batch_capacity: AtomicU32,
     /// Side runtime: tokens its KV cache holds, configured or published; 0 is not known.
@@ -88,12 +88,14 @@ pub struct EndpointCells {
     /// Side runtime: how many endpoints had the slot before.
     tenure: AtomicU32,
     /// The core that owns the endpoint: a [`BreakerState`].
-    breaker: AtomicU32,
+    breaker: AtomicU8,
     /// The core that owns the endpoint: an [`OpenedBy`].
-    opened_by: AtomicU32,
+    opened_by: AtomicU8,
     /// The core that owns the endpoint, nanoseconds: no requests before.
     out_until: AtomicU64,
 }
+
+const _: () = assert!(size_of::<EndpointCells>() == 64);
 
 impl Default for EndpointCells {
     fn default() -> Self {
@@ -106,12 +108,12 @@ impl Default for EndpointCells {
             kv_usage: AtomicU32::new(UNKNOWN),
             drain_rate: AtomicU32::new(UNKNOWN),
             sampled_at: AtomicU64::new(0),
-            metrics: AtomicU32::new(0),
+            metrics: AtomicU8::new(0),
             batch_capacity: AtomicU32::new(0),
             kv_capacity_tokens: AtomicU64::new(0),
             tenure: AtomicU32::new(0),
-            breaker: AtomicU32::new(0),
-            opened_by: AtomicU32::new(0),
+            breaker: AtomicU8::new(0),
+            opened_by: AtomicU8::new(0),
             out_until: AtomicU64::new(0),
         }
     }
@@ -123,10 +125,10 @@ impl EndpointCells {
         self.tenure.store(self.tenure().wrapping_add(1), Ordering::Release);
         self.ready.store(false, Ordering::Release);
         self.draining.store(false, Ordering::Release);
-        for cell in [&self.running, &self.waiting, &self.metrics, &self.batch_capacity] {
+        for cell in [&self.running, &self.waiting, &self.batch_capacity] {
             cell.store(0, Ordering::Relaxed);
         }
-        for cell in [&self.breaker, &self.opened_by] {
+        for cell in [&self.metrics, &self.breaker, &self.opened_by] {
             cell.store(0, Ordering::Relaxed);
         }
         for cell in [&self.kv_usage, &self.drain_rate] {
@@ -143,6 +145,7 @@ impl EndpointCells {
     }
 
     /// Whether the endpoint answered its last check.
+    #[inline]
     pub fn is_ready(&self) -> bool {
         self.ready.load(Ordering::Acquire)
     }
@@ -153,6 +156,7 @@ impl EndpointCells {
     }
 
     /// When the endpoint last became ready; `None` if it never was. Cost: one load.
+    #[inline]
     pub fn ready_since(&self) -> Option<Mono> {
         Some(self.ready_since.load(Ordering::Relaxed)).filter(|&at| at > 0).map(Mono)
     }
@@ -163,6 +167,7 @@ impl EndpointCells {
     }
 
     /// Whether the endpoint takes no new work.
+    #[inline]
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Acquire)
     }
@@ -173,6 +178,7 @@ impl EndpointCells {
     }
 
     /// The newest sample, however old; `None` before the first. Its numbers are read one by one.
+    #[inline]
     pub fn sample(&self) -> Option<Sample> {
         let at = self.sampled_at.load(Ordering::Acquire);
         let known = |cell: &AtomicU32| Some(cell.load(Ordering::Relaxed)).filter(|&value| value != UNKNOWN);
@@ -185,9 +191,10 @@ impl EndpointCells {
         })
     }
 
-    /// The newest sample if it is not older than `age`.
-    pub fn fresh_sample(&self, now: Mono, age: Duration) -> Option<Sample> {
-        self.sample().filter(|sample| now.since(sample.at) <= age)
+    /// The newest sample if it is not from before `from`.
+    #[inline]
+    pub fn fresh_sample(&self, from: Mono) -> Option<Sample> {
+        self.sample().filter(|sample| sample.at >= from)
     }
 
     /// Takes in a sample. Owner: the side runtime.
@@ -244,6 +251,7 @@ impl EndpointCells {
     }
 
     /// The endpoint's breaker.
+    #[inline]
     pub fn breaker(&self) -> BreakerState {
         match self.breaker.load(Ordering::Acquire) {
             1 => BreakerState::Open,
@@ -273,6 +281,7 @@ impl EndpointCells {
     }
 
     /// Until when the endpoint gets no requests: its cooldown, or its open breaker's time.
+    #[inline]
     pub fn out_until(&self) -> Mono {
         Mono(self.out_until.load(Ordering::Acquire))
     }
@@ -302,9 +311,8 @@ mod tests {
         assert_eq!(cells.sample(), None);
         cells.set_sample(&SAMPLE);
         assert_eq!(cells.sample(), Some(SAMPLE));
-        let age = Duration::from_secs(1);
-        assert_eq!(cells.fresh_sample(Mono(3_000_000_000), age), Some(SAMPLE));
-        assert_eq!(cells.fresh_sample(Mono(3_000_000_001), age), None);
+        assert_eq!(cells.fresh_sample(Mono(2_000_000_000)), Some(SAMPLE));
+        assert_eq!(cells.fresh_sample(Mono(2_000_000_001)), None);
     }
 
     #[test]

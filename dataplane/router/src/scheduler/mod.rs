@@ -12,8 +12,6 @@ pub mod registry;
 pub mod run;
 pub mod scorers;
 
-use std::time::Duration;
-
 use llmgw_kit::chance::Chance;
 use llmgw_kit::clock::Mono;
 use llmgw_types::snapshot::{ArchivedModelRoute, ArchivedPool, ArchivedRouteTable};
@@ -46,8 +44,8 @@ pub struct Context<'a> {
     pub core: CoreId,
     /// When it decides.
     pub now: Mono,
-    /// Age beyond which an engine's sample says nothing.
-    pub stale_after: Duration,
+    /// An engine's sample from before says nothing any more.
+    pub fresh_from: Mono,
     /// Requests in an engine's own queue at which it counts as full.
     pub target_waiting: u32,
     /// Fill of an engine's KV cache above which it is avoided.
@@ -78,7 +76,7 @@ impl<'a> Context<'a> {
             board,
             core,
             now,
-            stale_after: Duration::from_millis(table.stale_after_ms.to_native().into()),
+            fresh_from: Mono(now.0.saturating_sub(u64::from(table.stale_after_ms.to_native()) * 1_000_000)),
             target_waiting: pool.thresholds.target_waiting.to_native(),
             kv_ceiling: pool.thresholds.kv_ceiling.to_native(),
             pool_priority: pool.priority.to_native() as f32 / highest as f32,
@@ -89,8 +87,9 @@ impl<'a> Context<'a> {
     }
 
     /// The engine's sample, if it is fresh enough to count.
+    #[inline]
     pub fn sample(&self, slot: BoardSlot) -> Option<Sample> {
-        self.board.endpoint(slot).fresh_sample(self.now, self.stale_after)
+        self.board.endpoint(slot).fresh_sample(self.fresh_from)
     }
 }
 

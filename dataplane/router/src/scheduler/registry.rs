@@ -3,10 +3,24 @@
 use super::filters::{Breaker, Draining, Excluded, Pinned, Ready};
 use super::pickers::{MaxScore, PowerOfTwo, RoundRobin, Softmax};
 use super::scorers::{Inflight, Kv, Load, PoolPriority, Queue, Session};
-use super::{Filter, Picker, Scorer};
+use super::{Candidate, Context, Filter, Picker, Scorer};
 
-/// Filters, in the order in which they run. All of them always run.
-pub static FILTERS: [&dyn Filter; 5] = [&Ready, &Draining, &Breaker, &Excluded, &Pinned];
+/// Makes the list of filters and the walk through them, which calls each by its type: what several of them read of an
+/// endpoint is then read once.
+macro_rules! filters {
+    ($($filter:ident),*) => {
+        /// Filters, in the order in which they run. All of them always run.
+        pub static FILTERS: [&dyn Filter; [$(stringify!($filter)),*].len()] = [$(&$filter),*];
+
+        /// The first filter that drops the candidate, by its place in [`FILTERS`].
+        #[inline]
+        pub fn dropped_by(ctx: &Context<'_>, candidate: &Candidate) -> Option<usize> {
+            [$($filter.keeps(ctx, candidate)),*].iter().position(|keeps| !keeps)
+        }
+    };
+}
+
+filters!(Ready, Draining, Breaker, Excluded, Pinned);
 
 /// Their names in the same order, as metrics show them.
 pub const FILTER_NAMES: [&str; FILTERS.len()] = ["ready", "draining", "breaker", "excluded", "pinned"];

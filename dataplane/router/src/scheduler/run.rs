@@ -158,7 +158,7 @@ impl Scheduler {
     ) {
         self.candidates.clear();
         for candidate in members(table, pool, ctx) {
-            let dropped_by = registry::FILTERS.iter().position(|filter| !filter.keeps(ctx, &candidate));
+            let dropped_by = registry::dropped_by(ctx, &candidate);
             self.tally.considered += 1;
             match dropped_by.and_then(|filter| self.tally.filtered.get_mut(filter)) {
                 Some(count) => *count += 1,
@@ -237,10 +237,15 @@ pub fn survey(
 }
 
 /// The part of its weight that an endpoint has so long after it became ready.
+#[inline]
 fn ramp(since: Option<Mono>, now: Mono) -> f32 {
     let Some(since) = since else { return 1.0 };
-    let part = now.since(since).as_secs_f32() / SLOW_START.as_secs_f32();
-    (SLOW_START_FROM + (1.0 - SLOW_START_FROM) * part).min(1.0)
+    // In whole nanoseconds: nearly all endpoints became ready long ago, and this is asked for each of them.
+    let (passed, whole) = (now.0.saturating_sub(since.0), SLOW_START.as_nanos() as u64);
+    if passed >= whole {
+        return 1.0;
+    }
+    SLOW_START_FROM + (1.0 - SLOW_START_FROM) * (passed as f32 / whole as f32)
 }
 
 /// The pool's turn on this core. Cores begin at places of their own.

@@ -86,3 +86,27 @@ fn whatever_ends_a_request_its_place_goes_down_once() {
         assert_eq!((world.board.in_flight(slot), world.board.tokens_in_flight(slot)), (0, 0));
     }
 }
+
+#[test]
+fn a_decision_that_explains_itself_is_the_same_and_counts_the_same() {
+    let world = || {
+        let mut world = World::pool(40, &[("queue", 1.0), ("load", 1.0)], "p2c");
+        for slot in 0..40 {
+            let cells = world.board.endpoint(BoardSlot(slot));
+            world.board.set_ready(BoardSlot(slot), slot % 7 != 0);
+            cells.set_draining(slot % 5 == 0);
+            cells.set_breaker(BreakerState::Closed, if slot % 11 == 0 { LATER } else { NOW });
+        }
+        world.cores[0].take_tally();
+        world
+    };
+    let (mut plain, mut explained) = (world(), world());
+    for turn in 0..200 {
+        let excluded = [BoardSlot(turn % 40), BoardSlot(turn % 13)];
+        let pinned = (turn % 9 == 0).then_some(BoardSlot(turn % 40));
+        let wanted = Wanted { excluded: &excluded, pinned, ..wanted() };
+        let grant = explained.explain(0, &wanted, Some(&mut Explanation::default()));
+        assert_eq!(plain.slot(&wanted), grant.ok().map(|grant| grant.slot.0), "{turn}");
+        assert_eq!(plain.cores[0].take_tally(), explained.cores[0].take_tally(), "{turn}");
+    }
+}

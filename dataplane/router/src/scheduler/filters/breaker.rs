@@ -14,6 +14,7 @@ impl Filter for Breaker {
         "breaker"
     }
 
+    #[inline]
     fn keeps(&self, ctx: &Context<'_>, candidate: &Candidate) -> bool {
         let cells = ctx.board.endpoint(candidate.slot);
         if ctx.now < cells.out_until() {

@@ -10,6 +10,7 @@ impl Filter for Draining {
         "draining"
     }
 
+    #[inline]
     fn keeps(&self, ctx: &Context<'_>, candidate: &Candidate) -> bool {
         !ctx.board.endpoint(candidate.slot).is_draining()
     }

@@ -10,6 +10,7 @@ impl Filter for Excluded {
         "excluded"
     }
 
+    #[inline]
     fn keeps(&self, ctx: &Context<'_>, candidate: &Candidate) -> bool {
         !ctx.excluded.contains(&candidate.slot)
     }

@@ -10,6 +10,7 @@ impl Filter for Pinned {
         "pinned"
     }
 
+    #[inline]
     fn keeps(&self, ctx: &Context<'_>, candidate: &Candidate) -> bool {
         ctx.pinned.is_none_or(|slot| slot == candidate.slot)
     }

@@ -10,6 +10,7 @@ impl Filter for Ready {
         "ready"
     }
 
+    #[inline]
     fn keeps(&self, ctx: &Context<'_>, candidate: &Candidate) -> bool {
         candidate.has_addr && ctx.board.is_ready(candidate.slot)
     }
