@@ -30,19 +30,20 @@ pub(crate) fn json(figures: &[Figure], plan: Plan) -> String {
         })
     });
     let rows: Vec<_> = rows.collect();
-    let value = json!({ "machine": machine(), "rounds": plan.rounds, "parts": rows });
+    let value = json!({ "machine": machine().replace('\n', " "), "rounds": plan.rounds, "parts": rows });
     serde_json::to_string_pretty(&value).unwrap_or_default() + "\n"
 }
 
 pub(crate) fn page(figures: &[Figure], plan: Plan) -> String {
     let mut page = format!(
-        "# What the parts cost, one by one\n\n{}. `cargo x bench micro`, {} rounds of 20 ms or more a part.\n\n\
+        "# What the parts cost, one by one\n\n`cargo x bench micro --save`: {} rounds of 20 ms or more a part.\n\
+         {}.\n\n\
          One operation, median over the rounds, with the quickest and the slowest round. CPU time of the thread that\n\
          does it, but for the lanes and the page, where two threads work together and time that passes is shown.\n\
          Allocations are that thread's, an operation. Bars are the project's own; a time is never a test.\n\n\
          | part | median | lowest to highest | allocations | bar |\n|---|---|---|---|---|\n",
-        machine(),
-        plan.rounds
+        plan.rounds,
+        machine()
     );
     for figure in figures {
         let timing = &figure.timing;
@@ -84,14 +85,23 @@ fn bar(figure: &Figure) -> String {
     figure.bar_ns.map_or_else(|| "-".to_owned(), |bar| format!("≤ {}", time(bar)))
 }
 
-/// The CPU's name, how many there are, the kernel.
+/// The CPU's name, how many there are, the system, and what the program was built from.
 fn machine() -> String {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model =
-        cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ").map(|(_, name)| name));
+    let field = |name: &str| cpuinfo.lines().find_map(|line| line.strip_prefix(name)?.split_once(": ")).map(|it| it.1);
+    let model = field("model name").unwrap_or("unknown CPU");
+    let kind = field("model\t").map_or_else(String::new, |number| format!(" (model {number})"));
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    format!("{}, {cpus} CPUs, Linux {}", model.unwrap_or("unknown CPU"), kernel.trim())
+    let version = env!("CARGO_PKG_VERSION");
+    format!("{cpus} × {model}{kind}, Linux {};\nllmgw {version} (ci build), {}", kernel.trim(), rustc())
+}
+
+/// The compiler that the project's folder chooses, which is the one that built this.
+fn rustc() -> String {
+    let said = std::process::Command::new("rustc").arg("--version").output();
+    let said = said.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default();
+    if said.is_empty() { "unknown rustc".to_owned() } else { said }
 }
 
 #[cfg(test)]
