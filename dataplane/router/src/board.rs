@@ -125,8 +125,8 @@ impl Board {
         InFlight(cells.fold(0, u64::wrapping_add))
     }
 
-    /// Adds what is in flight to each of `slots`, over all cores, to the load at its place: core by core, since a core's
-    /// cells lie together.
+    /// Adds what is in flight to each of `slots`, over all cores, to the load at its place: core by core, since a
+    /// core's cells lie together.
     #[inline]
     pub fn add_loads(&self, slots: impl Iterator<Item = BoardSlot> + Clone, loads: &mut [InFlight]) {
         for row in &self.cores {

@@ -1,6 +1,8 @@
 //! `cargo x bench`: the load generator, optimised, with the rest of the command line handed to it.
 //! `cargo x bench micro`: the parts of the data plane, one by one.
 //! `cargo x bench overhead`: the gateway beside others; what is compared is built first.
+//! `cargo x bench runtimes`: the bare proxy on one runtime after another, from a workspace of its own, so that the
+//! product's build never knows them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,6 +22,12 @@ const STOCK: &str = "llmgw-stock";
 const MICRO_JSON: &str = "docs/measurements/micro.json";
 const MICRO_PAGE: &str = "docs/measurements/micro.md";
 
+/// The bare proxy's variants, each built by itself, and the program that runs them in turn.
+const VARIANTS: &[&str] = &["bare-own", "bare-monoio", "bare-tokio", "bare-hyper", "bare-glommio", "bare-monoio-http"];
+const RACE: &str = "runtime-race";
+const RACE_JSON: &str = "docs/measurements/runtimes.json";
+const RACE_PAGE: &str = "docs/measurements/runtimes.md";
+
 /// Builds the programs and starts the load generator; without words it says what it can do.
 pub(crate) fn run(mut args: Args) -> Outcome {
     if args.takes("micro") {
@@ -28,6 +36,9 @@ pub(crate) fn run(mut args: Args) -> Outcome {
     // Asked for its help, the load generator has it.
     if !args.is_help_wanted() && args.takes("overhead") {
         return overhead(args);
+    }
+    if args.takes("runtimes") {
+        return runtimes(args);
     }
     start(&figures::build()?, BINARY, args.into_rest())
 }
@@ -40,6 +51,32 @@ fn micro(mut args: Args) -> Outcome {
         words.extend(["--json", MICRO_JSON, "--page", MICRO_PAGE].map(str::to_owned));
     }
     start(&figures::build()?, MICRO, words)
+}
+
+/// Builds the variants and runs them in turn; one that cannot be built is said and left out.
+fn runtimes(mut args: Args) -> Outcome {
+    let is_saved = args.flag("--save");
+    let mut words = args.into_rest();
+    if is_saved {
+        words.extend(["--json", RACE_JSON, "--page", RACE_PAGE].map(str::to_owned));
+    }
+    let workspace = shell::root().join("bench/runtimes");
+    let manifest = workspace.join("Cargo.toml").to_string_lossy().into_owned();
+    // Into a folder of its own, whatever the environment says of the product's.
+    let target = workspace.join("target");
+    let build = |package: &str| {
+        let words = ["build", "--release", "--manifest-path", &manifest, "--package", package];
+        shell::run(cargo(&words).arg("--target-dir").arg(&target))
+    };
+    for variant in VARIANTS {
+        if let Err(message) = build(variant) {
+            println!("left out: {variant}: {message}");
+        }
+    }
+    build(RACE)?;
+    let programs = target.join("release");
+    let mut race = Command::new(programs.join(RACE));
+    shell::run(race.current_dir(shell::root()).arg(&programs).args(words))
 }
 
 fn start(programs: &Path, name: &str, words: Vec<String>) -> Outcome {

@@ -44,6 +44,9 @@ cargo x CHORE: everything the project does with itself, in Rust
   bench micro [NAME…] [--save] the parts of the data plane, one by one; --save writes docs/measurements/micro.*
   bench overhead [--peers NAME,…] [--rounds N] [--steps NAME,…] [--quick] [--publish]
                                llmgw, the stock design and the installed peers in turn on the same load and pinning
+  bench runtimes [--rounds N] [--save]
+                               the bare proxy on one runtime after another: builds other runtimes first, minutes;
+                               --save writes docs/measurements/runtimes.*
   guard [--bless]              counts that must not grow: instructions of the pure parts (needs valgrind), kernel work
                                a request (needs root); --bless writes new figures
   docs                         write the generated reference pages again (docs/reference)

@@ -18,7 +18,8 @@ const fn variant(name: &'static str, program: &'static str, mode: &'static str) 
 }
 
 /// The first one is what the others are compared with.
-pub(crate) const VARIANTS: [Variant; 7] = [
+pub(crate) const VARIANTS: [Variant; 8] = [
+    variant("llmgw's own", "bare-own", ""),
     variant("monoio, flags as configured", "bare-monoio", "configured"),
     variant("monoio, default flags", "bare-monoio", "default"),
     variant("monoio, legacy driver (epoll)", "bare-monoio", "legacy"),

@@ -85,13 +85,16 @@ impl Found<'_> {
         format!(
             "# The bare proxy on one runtime after another
 
-{}. `cargo x bench runtimes`, {rounds} rounds, the variants in turn within each.
+`cargo x bench runtimes --save`: {rounds} rounds, the variants in turn within each. {},
+{}; {}.
 
 One small HTTP/1.1 reverse proxy over a two-method I/O trait (hyper and monoio-http with their own), on a CPU of its
 own; load and engine share the other. CPU time of the proxy's threads, kernel included, a request or an event: median
 over the rounds. Ratios are taken within a round. What lies less than 15 % apart is no difference here.
 {}",
             machine(),
+            rustc(),
+            versions(),
             self.table()
         )
     }
@@ -117,6 +120,23 @@ over the rounds. Ratios are taken within a round. What lies less than 15 % apart
         let loads: Vec<_> = LOADS.iter().enumerate().map(of_load).collect();
         serde_json::to_string_pretty(&json!({ "machine": machine(), "loads": loads })).unwrap_or_default() + "\n"
     }
+}
+
+/// What the variants were built with.
+fn versions() -> String {
+    let lock = include_str!("../../Cargo.lock");
+    let version = |name: &&str| {
+        let entry = lock.split_once(&format!("name = \"{name}\"\nversion = \""))?.1;
+        Some(format!("{name} {}", entry.split_once('"')?.0))
+    };
+    let names = ["monoio", "monoio-http", "tokio", "hyper", "glommio"];
+    names.iter().filter_map(version).collect::<Vec<_>>().join(", ")
+}
+
+/// The compiler that the folder chooses, which is the one that built this.
+fn rustc() -> String {
+    let said = std::process::Command::new("rustc").arg("--version").output();
+    said.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default()
 }
 
 fn machine() -> String {
