@@ -27,6 +27,7 @@ mod evidence;
 mod finish;
 mod handlers;
 mod lanes;
+mod piece;
 mod relay;
 mod respond;
 mod retry;

@@ -16,7 +16,8 @@ use llmgw_runtime::timer::timeout;
 use crate::core::Core;
 use crate::error::{ApiError, Reason};
 use crate::finish::Finish;
-use crate::relay::{Answer, Broken, Limit, next_piece, piece_limit, send_all, send_end, send_piece, send_start};
+use crate::piece::{Broken, Limit, next_piece, piece_limit, send_all, send_end, send_piece, send_start};
+use crate::relay::Answer;
 use crate::respond;
 use crate::tail::{Tail, usage_of};
 
