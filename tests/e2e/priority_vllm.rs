@@ -1,6 +1,6 @@
 //! Bands inside a real vLLM on a CPU that orders its queue by priority. Built with the feature `real-vllm` alone.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -9,9 +9,10 @@ use llmgw_test_kit::request::Request;
 use llmgw_test_kit::{Gateway, wait_for};
 use serde_json::json;
 
-use crate::{install, llmgw};
+use crate::llmgw;
+use crate::vllm::alone;
+use crate::vllm::server::Vllm;
 
-const START: Duration = Duration::from_secs(600);
 const WITHIN: Duration = Duration::from_secs(120);
 /// Requests of the lowest band that wait in the engine when one of the highest comes.
 const BRONZE: usize = 5;
@@ -25,12 +26,9 @@ fn ask(gateway: SocketAddr, band: &str, tokens: u32) -> Reply {
 /// One request runs, the others wait in the engine: the last to come is the first to be answered.
 #[test]
 fn a_request_of_the_highest_band_overtakes_those_that_wait_in_the_engine() {
-    let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-    let addr = free.unwrap_or_else(|error| panic!("no free port: {error}"));
-    let launch = install::bash("engines/start-vllm-cpu.sh").arg(addr.port().to_string());
-    let launch = launch.arg("--scheduling-policy").arg("priority").arg("--max-num-seqs").arg("1");
-    let _engine = launch.grace(Duration::from_secs(20)).start().unwrap_or_else(|error| panic!("{error}"));
-    raw::wait_for_ok(addr, "/health", START);
+    let _alone = alone();
+    let [engine] = Vllm::start(&["--scheduling-policy", "priority", "--max-num-seqs", "1"]);
+    let addr = engine.addr;
     for (scheduling, overtakes) in [("priority", true), ("fifo", false)] {
         let endpoint =
             format!("{{ name: vllm, url: \"http://{addr}\", model: tiny, engine: vllm, scheduling: {scheduling} }}");

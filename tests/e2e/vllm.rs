@@ -2,7 +2,7 @@
 //! alone (`cargo x test vllm`): it installs 6 GB and takes minutes, so it is not part of CI.
 
 mod failures;
-mod server;
+pub(crate) mod server;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,7 @@ use crate::vllm::server::Vllm;
 const ROUNDS_MAX: usize = 8;
 
 /// One test at a time: each wants the whole machine.
-fn alone() -> MutexGuard<'static, ()> {
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -29,7 +29,7 @@ fn alone() -> MutexGuard<'static, ()> {
 #[test]
 fn the_official_client_sees_vllm_through_the_gateway_as_it_sees_it_directly() {
     let _alone = alone();
-    let [engine] = Vllm::start();
+    let [engine] = Vllm::start(&[]);
     let url = engine.url();
     for (usage, inject) in [(Usage::AsTheClientAsks, "inject_usage: false"), (Usage::Always, "inject_usage: true")] {
         let endpoint = format!("{{ name: vllm, url: \"{url}\", model: tiny, engine: vllm }}");

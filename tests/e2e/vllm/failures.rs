@@ -155,7 +155,7 @@ fn check_contract(gateway: &Gateway, name: &str, engine: &Vllm) {
 fn vllm_fails_in_mid_stream_and_the_others_take_over() {
     let _alone = alone();
     let reserve = LlamaCpp::start(MODEL, &[]);
-    let mut engines = Vllm::start::<2>();
+    let mut engines = Vllm::start::<2>(&[]);
     let names = ["one", "two"];
     let endpoint = |at: usize| format!("{{ name: {}, url: \"{}\", model: {MODEL} }}", names[at], engines[at].url());
     let spare = format!(

@@ -1,4 +1,4 @@
-//! Real vLLM servers, and the processes behind each. Called by the tests of `vllm`.
+//! Real vLLM servers, and the processes behind each. Called by the tests of `vllm` and `priority_vllm`.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -15,8 +15,8 @@ const GRACE: Duration = Duration::from_secs(20);
 
 /// A running vLLM. Dropping it ends it, and those of its processes that outlived it.
 #[derive(Debug)]
-pub(super) struct Vllm {
-    pub(super) addr: SocketAddr,
+pub(crate) struct Vllm {
+    pub(crate) addr: SocketAddr,
     process: Process,
     family: Vec<Relative>,
 }
@@ -29,13 +29,13 @@ struct Relative {
 }
 
 impl Vllm {
-    /// Starts some at once, each on a free port, and waits until all of them answer.
+    /// Starts some at once, each on a free port and with these flags of `vllm serve`, and waits until all answer.
     #[track_caller]
-    pub(super) fn start<const COUNT: usize>() -> [Self; COUNT] {
+    pub(crate) fn start<const COUNT: usize>(flags: &[&str]) -> [Self; COUNT] {
         let mut all = [(); COUNT].map(|()| {
             let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
             let addr = free.unwrap_or_else(|error| panic!("no free port: {error}"));
-            let launch = install::bash("engines/start-vllm-cpu.sh").arg(addr.port().to_string());
+            let launch = install::bash("engines/start-vllm-cpu.sh").arg(addr.port().to_string()).args(flags);
             let process = launch.grace(GRACE).start().unwrap_or_else(|error| panic!("{error}"));
             Self { addr, process, family: Vec::new() }
         });
@@ -46,7 +46,7 @@ impl Vllm {
         all
     }
 
-    pub(super) fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://{}", self.addr)
     }
 
