@@ -26,6 +26,8 @@ pub(crate) struct Asked<'a> {
     /// What has a body.
     pub(crate) intake: Option<&'a Intake>,
     pub(crate) id: &'a HeaderValue,
+    /// The client asked for a stream of events.
+    pub(crate) is_streaming: bool,
     /// Ask for usage where the client did not.
     pub(crate) adds_usage: bool,
 }
@@ -54,6 +56,7 @@ pub(crate) async fn send(
     let limits = Limits { connect: granted.connect, first_byte: timeouts.first_token, deadline };
     exchange(&gateway.pool, turn, &target, &outgoing, limits).await.map_err(|fault| match fault {
         Fault::Exchange(error) => ApiError::of_exchange(error, &endpoint.name),
+        Fault::Cut => ApiError::shutting_down(),
         Fault::Total => {
             let (reason, limit) = (Reason::TotalTimeout, timeouts.total);
             ApiError::new(reason, format!("replica {}: {} after {limit:?}", endpoint.name.as_str(), reason.code()))
@@ -69,7 +72,7 @@ struct Message<'a> {
 
 impl Outgoing for Message<'_> {
     fn request(&self) -> Request<Pieces> {
-        let Asked { headers, method, target, intake, id, adds_usage } = *self.asked;
+        let Asked { headers, method, target, intake, id, adds_usage, .. } = *self.asked;
         let body = intake.map(|intake| Pieces::of(&intake.pieces(self.served_as, adds_usage))).unwrap_or_default();
         let mut headers = to_engine(headers);
         headers.insert(header::HOST, self.texts.host.clone());

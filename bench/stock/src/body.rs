@@ -38,6 +38,7 @@ pub(crate) async fn read(mut body: Incoming, turn: &Turn, settings: &Settings) -
             Ok(Some(Ok(frame))) => frame.into_data().unwrap_or_default(),
             Ok(Some(Err(_))) => return Err(reject(400, "malformed body: the chunks are not to the letter")),
             Ok(None) => break,
+            Err(()) if turn.is_cut() => return Err(ApiError::shutting_down()),
             Err(()) => return Err(reject(408, "the request's body took too long")),
         };
         received += piece.len() as u64;

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::future::{Future as _, poll_fn};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
@@ -14,7 +14,6 @@ use hyper::server::conn::http1::Builder;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use llmgw_gateway::error::ApiError;
-use llmgw_http::limits::HEADERS_MAX;
 use llmgw_kit::clock::Mono;
 use llmgw_router::settings::Settings;
 use llmgw_runtime::catch::without_panic;
@@ -32,6 +31,9 @@ use crate::{refusal, respond};
 
 /// What hyper holds of one connection in each direction.
 const BUFFER_BYTES: usize = 64 << 10;
+/// Header lines that hyper has room for on the stack; for a larger limit it would make its tables on the heap for each
+/// head, so none is set.
+const HEADERS_WITHOUT_HEAP: usize = 100;
 /// How long a client may take to read a last word.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
@@ -57,28 +59,37 @@ pub(crate) async fn run(gateway: Arc<Gateway>, stream: TcpStream, settings: Arc<
         }
     });
     let limits = &settings.limits;
-    let mut connection = Builder::new()
+    let mut builder = Builder::new();
+    if limits.headers < HEADERS_WITHOUT_HEAP {
+        builder.max_headers(limits.headers);
+    }
+    let mut connection = builder
         .writev(true)
         .auto_date_header(false)
-        .max_headers(limits.headers.min(HEADERS_MAX))
         .max_header_size(limits.header_bytes)
         .max_buf_size(BUFFER_BYTES.max(limits.header_bytes + (8 << 10)))
         .serve_connection(io, service);
     let mut watch = Patience::default();
     let mut drains = pin!(gateway.drains.notified());
-    let mut has_asked = false;
+    let (mut has_asked, mut has_drained) = (false, false);
     let is_late = poll_fn(|cx| {
-        if std::pin::Pin::new(&mut connection).poll(cx).is_ready() {
+        if gateway.is_cut.load(Relaxed) {
+            turn.cut();
+        }
+        if Pin::new(&mut connection).poll(cx).is_ready() {
             return Poll::Ready(false);
         }
         let is_draining = gateway.is_draining.load(Relaxed);
         if is_draining || !std::mem::replace(&mut has_asked, true) {
-            let is_told = drains.as_mut().poll(cx).is_ready();
-            if is_told || is_draining {
-                std::pin::Pin::new(&mut connection).graceful_shutdown();
-                if std::pin::Pin::new(&mut connection).poll(cx).is_ready() {
-                    return Poll::Ready(false);
-                }
+            // Once for the drain, and once more for the cut that may follow.
+            while drains.as_mut().poll(cx).is_ready() {
+                drains.set(gateway.drains.notified());
+            }
+        }
+        if is_draining && !std::mem::replace(&mut has_drained, true) {
+            Pin::new(&mut connection).graceful_shutdown();
+            if Pin::new(&mut connection).poll(cx).is_ready() {
+                return Poll::Ready(false);
             }
         }
         let until = match turn.phase() {

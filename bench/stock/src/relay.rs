@@ -40,6 +40,8 @@ pub(crate) struct Course {
 /// See the module.
 pub(crate) struct Streaming {
     course: Course,
+    /// What came together with the head.
+    first: Option<Bytes>,
     /// None once it is over.
     upstream: Option<Upstream>,
     tap: StreamTap,
@@ -62,11 +64,19 @@ enum Step {
 }
 
 impl Streaming {
-    pub(crate) fn new(mut course: Course, upstream: Upstream, withhold: Withhold, sent_at: Mono) -> Self {
+    /// A stream of which `first` came together with its head.
+    pub(crate) fn new(
+        mut course: Course,
+        upstream: Upstream,
+        first: Option<Bytes>,
+        withhold: Withhold,
+        sent_at: Mono,
+    ) -> Self {
         course.finish.is_streamed = true;
         Self {
             engine_deadline: course.deadline,
             course,
+            first,
             upstream: Some(upstream),
             tap: StreamTap::new(withhold),
             held: Vec::new(),
@@ -97,7 +107,8 @@ impl Streaming {
                 // blocked after a turn in which it could be written.
                 let turn = &self.course.turn;
                 let was_tried = std::mem::replace(&mut self.ending, [1; 4]) == [1; 4];
-                if was_tried && !turn.is_write_blocked() || turn.poll_until(cx, until).is_ready() {
+                let is_late = Mono::now() >= until || !turn.is_cut() && turn.poll_until(cx, until).is_ready();
+                if was_tried && !turn.is_write_blocked() || is_late {
                     self.step = Step::Over;
                     return Poll::Ready(Some(Err(Aborted)));
                 }
@@ -112,7 +123,11 @@ impl Streaming {
     fn pass_on(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Aborted>>> {
         loop {
             let Some(upstream) = &mut self.upstream else { return Poll::Ready(None) };
-            match upstream.poll_piece(cx) {
+            let piece = match self.first.take() {
+                Some(first) => Poll::Ready(Some(Ok(first))),
+                None => upstream.poll_piece(cx),
+            };
+            match piece {
                 Poll::Ready(Some(Ok(piece))) => {
                     let piece = self.pass(piece);
                     if !piece.is_empty() {
@@ -123,7 +138,10 @@ impl Streaming {
                 Poll::Ready(None) => return Poll::Ready(self.end()),
                 // The client has its whole answer: how the engine hangs up is its own affair.
                 Poll::Ready(Some(Err(_))) if self.tap.learned().is_done => return Poll::Ready(self.end()),
-                Poll::Ready(Some(Err((reason, why)))) => return Poll::Ready(Some(Ok(self.break_off(reason, why)))),
+                Poll::Ready(Some(Err((reason, why)))) => {
+                    let why = format!("replica {}: {why}", self.course.replica);
+                    return Poll::Ready(Some(Ok(self.break_off(reason, &why))));
+                }
                 Poll::Pending => return self.wait(cx),
             }
         }
@@ -143,8 +161,12 @@ impl Streaming {
         if learned.is_done {
             return Poll::Ready(self.end());
         }
-        let why = limit.sentence(settings);
-        Poll::Ready(Some(Ok(self.break_off(limit.reason, &why))))
+        let (reason, why) = if self.course.turn.is_cut() {
+            (Reason::ShuttingDown, "this gateway is shutting down; the answer is not complete".to_owned())
+        } else {
+            (limit.reason, format!("replica {}: {}", self.course.replica, limit.sentence(settings)))
+        };
+        Poll::Ready(Some(Ok(self.break_off(reason, &why))))
     }
 
     /// What of a piece goes to the client.
@@ -177,7 +199,8 @@ impl Streaming {
         self.note(&last);
         let learned = *self.tap.learned();
         if !learned.is_done && !learned.has_error {
-            let event = self.break_off(Reason::EngineClosed, "the stream ended without its end marker");
+            let why = format!("replica {}: the stream ended without its end marker", self.course.replica);
+            let event = self.break_off(Reason::EngineClosed, &why);
             return Some(Ok([last, event].concat().into()));
         }
         self.step = Step::Over;
@@ -205,17 +228,18 @@ impl Streaming {
     fn break_off(&mut self, reason: Reason, why: &str) -> Bytes {
         self.upstream = None;
         let learned = *self.tap.learned();
-        let Course { gateway, tables, granted, finish, replica, .. } = &mut self.course;
+        let Course { gateway, tables, granted, finish, .. } = &mut self.course;
         finish.usage(learned.usage(), learned.absurd_count);
         finish.fail(reason.code());
-        finish.broken_stream();
+        if reason != Reason::ShuttingDown {
+            finish.broken_stream();
+        }
         gateway.broke(granted.choice.slot, reason, tables.settings());
         let mut event = Vec::new();
         if !is_between_events(self.ending) {
             event.extend_from_slice(b"\n\n");
         }
-        let message = format!("replica {replica}: {why}");
-        let error = ErrorBody { message: &message, kind: reason.kind(), param: None, code: Some(reason.code()) };
+        let error = ErrorBody { message: why, kind: reason.kind(), param: None, code: Some(reason.code()) };
         finish.errors.write_event(&mut event, reason.status(), &error);
         self.ending = [0; 4];
         self.step = Step::Breaks(Mono::now() + LAST_WORD);

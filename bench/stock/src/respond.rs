@@ -91,6 +91,8 @@ pub(crate) struct Served<'a> {
     pub(crate) sent_at: Mono,
     /// The head of its answer came.
     pub(crate) arrived: Mono,
+    /// What leaves together with the head was at hand.
+    pub(crate) opened: Mono,
 }
 
 impl Served<'_> {
@@ -118,8 +120,8 @@ pub(crate) fn rewritten_headers(served: &Served<'_>, finish: &mut Finish) -> Hea
 }
 
 fn add_ours(headers: &mut HeaderMap, served: &Served<'_>, finish: &mut Finish) {
-    let Served { tables, granted, received, sent_at, arrived } = served;
-    let overhead = sent_at.since(*received) + Mono::now().since(*arrived);
+    let Served { tables, granted, received, sent_at, arrived, opened } = served;
+    let overhead = sent_at.since(*received) + Mono::now().since(*opened);
     let micros = u64::try_from(overhead.as_micros()).unwrap_or(u64::MAX);
     finish.overhead(micros);
     finish.first_byte = Some(*arrived);

@@ -4,7 +4,11 @@
 //! hyper drops this future then, and with it the engine's connection.
 
 use std::borrow::Cow;
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
+
+use bytes::Bytes;
 
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap};
@@ -157,6 +161,7 @@ async fn try_infer(
             target: &target,
             intake: Some(&intake),
             id: &id,
+            is_streaming,
             adds_usage: wants_usage && !gateway.refuses_usage(slot),
         };
         let (why, error) = match ask(client, tables, &at, asked, deadline).await {
@@ -186,12 +191,15 @@ async fn try_infer(
     };
     // The request as a whole is over by then, its answer taken in.
     turn.set_busy_until(deadline + settings.timeouts.client_idle.min(std::time::Duration::from_secs(1)));
-    let streams = is_streaming && is_event_stream(&told.head.headers);
-    if route.stores && told.head.status.as_u16() < 300 {
-        finish.watch(if streams { IdTap::streamed() } else { IdTap::whole() }, granted.choice.slot);
+    if route.stores {
+        match told.body {
+            Body::Stream(_) => finish.watch(IdTap::streamed(), granted.choice.slot),
+            Body::Whole(_) => finish.watch(IdTap::whole(), granted.choice.slot),
+            Body::Unread | Body::Refusal(_) => {}
+        }
     }
     let withhold = if told.adds_usage { Withhold::UsageEvent } else { Withhold::Nothing };
-    Ok(Reply { told, granted, received, deadline, streams, withhold })
+    Ok(Reply { told, granted, received, deadline, withhold })
 }
 
 /// An engine's answer, before anything of it was sent to the client.
@@ -200,31 +208,20 @@ pub(crate) struct Reply {
     pub(crate) granted: Granted,
     pub(crate) received: Mono,
     pub(crate) deadline: Mono,
-    pub(crate) streams: bool,
     pub(crate) withhold: Withhold,
 }
 
 impl Reply {
     /// The answer as the client gets it.
     pub(crate) async fn respond(self, client: &Client, tables: &Arc<Tables>, mut finish: Finish) -> Outcome {
-        let Self { told, granted, received, deadline, streams, withhold } = self;
-        let Told { head, mut upstream, sent_at, arrived, refusal, .. } = told;
+        let Self { told, granted, received, deadline, withhold } = self;
+        let Told { head, mut upstream, sent_at, arrived, body, .. } = told;
         finish.connect_time = upstream.connect_time;
         let Client { gateway, turn } = client;
         let settings = tables.settings();
-        let served = Served { tables, granted: &granted, received, sent_at, arrived };
+        let opened = Mono::now();
+        let served = Served { tables, granted: &granted, received, sent_at, arrived, opened };
         let status = head.status.as_u16();
-        if status >= 300 {
-            let body = match refusal {
-                Some(body) => body,
-                None => whole::collect(turn, settings, &mut upstream, deadline).await,
-            };
-            upstream.release(&gateway.pool, Mono::now());
-            return match whole::refusal(head, body, &served, &mut finish) {
-                Ok((status, headers, body)) => Ok(respond::full(status, headers, body, finish, Some(granted))),
-                Err(error) => Err((error, finish)),
-            };
-        }
         let replica = served.replica().to_owned();
         let course = |granted, finish| Course {
             gateway: gateway.clone(),
@@ -232,37 +229,41 @@ impl Reply {
             turn: turn.clone(),
             granted,
             finish,
-            replica: replica.clone(),
+            replica,
             deadline,
         };
-        if streams {
-            let mut headers = respond::engine_headers(head, &served, &mut finish);
-            respond::add_stream_headers(&mut headers);
-            finish.answer(status);
-            let stream = Streaming::new(course(granted, finish), upstream, withhold, sent_at);
-            return Ok(respond::response(status, headers, Answer::Streaming(Box::new(stream))));
-        }
-        let length = upstream.length();
-        let first = match whole::first_piece(&mut upstream, turn, settings, deadline, &replica).await {
-            Ok(first) => first,
-            Err(error) => {
-                gateway.broke(granted.choice.slot, error.reason, settings);
-                return Err((error, finish));
+        let refusal = match body {
+            Body::Stream(first) => {
+                let mut headers = respond::engine_headers(head, &served, &mut finish);
+                respond::add_stream_headers(&mut headers);
+                finish.answer(status);
+                let stream = Streaming::new(course(granted, finish), upstream, first, withhold, sent_at);
+                return Ok(respond::response(status, headers, Answer::Streaming(Box::new(stream))));
             }
+            Body::Whole(opening) => {
+                let (left, is_plain) = (upstream.length(), whole::is_plain(&head.headers));
+                let headers = respond::engine_headers(head, &served, &mut finish);
+                finish.answer(status);
+                if upstream.is_at_end() {
+                    // The common case: the usage is known and the connection free before the answer leaves.
+                    finish.passing(&opening);
+                    whole::usage_of(&opening, is_plain, &mut finish);
+                    gateway.answered(granted.choice.slot);
+                    upstream.release(&gateway.pool, Mono::now());
+                    return Ok(respond::full(status, headers, opening, finish, Some(granted)));
+                }
+                let length = left.map(|left| left + opening.len() as u64);
+                let passing = Passing::new(course(granted, finish), upstream, opening, length, is_plain);
+                return Ok(respond::response(status, headers, Answer::Passing(Box::new(passing))));
+            }
+            Body::Refusal(body) => body,
+            Body::Unread => whole::collect(turn, settings, &mut upstream, deadline).await,
         };
-        let is_plain = whole::is_plain(&head.headers);
-        let headers = respond::engine_headers(head, &served, &mut finish);
-        finish.answer(status);
-        if upstream.is_at_end() {
-            // The common case: the usage is known and the connection free before the answer leaves.
-            finish.passing(&first);
-            whole::usage_of(&first, is_plain, &mut finish);
-            gateway.answered(granted.choice.slot);
-            upstream.release(&gateway.pool, Mono::now());
-            return Ok(respond::full(status, headers, first, finish, Some(granted)));
+        upstream.release(&gateway.pool, Mono::now());
+        match whole::refusal(head, refusal, &served, &mut finish) {
+            Ok((status, headers, body)) => Ok(respond::full(status, headers, body, finish, Some(granted))),
+            Err(error) => Err((error, finish)),
         }
-        let passing = Passing::new(course(granted, finish), upstream, first, length, is_plain);
-        Ok(respond::response(status, headers, Answer::Passing(Box::new(passing))))
     }
 }
 
@@ -276,8 +277,43 @@ pub(crate) struct Told {
     pub(crate) arrived: Mono,
     /// That request asked for usage where the client did not.
     pub(crate) adds_usage: bool,
-    /// The body of a refusal, where it was read already.
-    pub(crate) refusal: Option<bytes::Bytes>,
+    pub(crate) body: Body,
+}
+
+/// What of an answer's body is at hand before anything of the answer goes to the client.
+pub(crate) enum Body {
+    /// Of a refusal, nothing yet.
+    Unread,
+    /// Of a refusal that had to be read.
+    Refusal(Bytes),
+    /// What came together with the head of a stream.
+    Stream(Option<Bytes>),
+    /// What [`whole::open`] waits for.
+    Whole(Bytes),
+}
+
+/// Waits for what leaves together with an answer's head.
+///
+/// Errors: the engine failed before anything was sent to the client.
+pub(crate) async fn open(
+    turn: &Turn,
+    tables: &Tables,
+    at: &Granted,
+    upstream: &mut Upstream,
+    streams: bool,
+    deadline: Mono,
+) -> Result<Body, ApiError> {
+    let endpoint = tables.routes().endpoints.get(at.choice.endpoint.idx());
+    let replica = endpoint.map_or("", |endpoint| endpoint.name.as_str());
+    if !streams {
+        return whole::open(upstream, turn, tables.settings(), deadline, replica).await.map(Body::Whole);
+    }
+    // Without a wait: else the head leaves at once.
+    match poll_fn(|cx| Poll::Ready(upstream.poll_piece(cx))).await {
+        Poll::Ready(Some(Ok(piece))) => Ok(Body::Stream(Some(piece))),
+        Poll::Ready(Some(Err((reason, why)))) => Err(ApiError::new(reason, format!("replica {replica}: {why}"))),
+        Poll::Ready(None) | Poll::Pending => Ok(Body::Stream(None)),
+    }
 }
 
 /// Asks one endpoint: once, or a second time without the option that we added and it refuses.
@@ -294,17 +330,23 @@ async fn ask(
         let sent_at = Mono::now();
         let (head, mut upstream) = attempt::send(gateway, tables, turn, at, &asked, deadline).await?;
         let (adds_usage, arrived) = (asked.adds_usage, Mono::now());
-        if !(adds_usage && head.status.as_u16() == 400) {
+        let status = head.status.as_u16();
+        if status < 300 {
             // An engine that takes the request without the option refused the option.
-            if was_refused && head.status.as_u16() < 300 {
+            if was_refused {
                 gateway.remember_refusal(at.choice.slot);
             }
-            return Ok(Told { head, upstream, sent_at, arrived, adds_usage, refusal: None });
+            let streams = asked.is_streaming && is_event_stream(&head.headers);
+            let body = open(turn, tables, at, &mut upstream, streams, deadline).await?;
+            return Ok(Told { head, upstream, sent_at, arrived, adds_usage, body });
+        }
+        if !(adds_usage && status == 400) {
+            return Ok(Told { head, upstream, sent_at, arrived, adds_usage, body: Body::Unread });
         }
         // Some engines refuse the option we added. The client must not hear of it: ask once more without.
         let body = whole::collect(turn, tables.settings(), &mut upstream, deadline).await;
         if memchr::memmem::find(&body, b"stream_options").is_none() {
-            return Ok(Told { head, upstream, sent_at, arrived, adds_usage, refusal: Some(body) });
+            return Ok(Told { head, upstream, sent_at, arrived, adds_usage, body: Body::Refusal(body) });
         }
         (asked.adds_usage, was_refused) = (false, true);
     }

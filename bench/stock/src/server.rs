@@ -36,8 +36,8 @@ const DRAIN_LOOK: Duration = Duration::from_millis(5);
 const CLOSE_GRACE: Duration = Duration::from_secs(1);
 /// How long a listener waits when no connection can be taken.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(20);
-/// How long the start of the way out may take to arrive from the side runtime.
-const TELL: Duration = Duration::from_secs(1);
+/// What requests that are cut have to tell their clients so.
+const CUT_TIME: Duration = Duration::from_millis(1500);
 
 /// Serves until SIGTERM or SIGINT, then ends in order: not ready, settle, drain. A second signal skips the wait.
 ///
@@ -125,12 +125,8 @@ fn hear(gateway: &Gateway, inbox: Inbox<CoreMessage>, feed: &Latest<Feed>) {
                         }
                     }
                     CoreMessage::Settle => gateway.is_closing.store(true, Relaxed),
-                    CoreMessage::Drain | CoreMessage::Cut => {
-                        gateway.is_closing.store(true, Relaxed);
-                        gateway.is_draining.store(true, Relaxed);
-                        gateway.drains.notify_waiters();
-                        return Ok(());
-                    }
+                    CoreMessage::Drain => gateway.drain(),
+                    CoreMessage::Cut => gateway.cut(),
                     // Said between cores, of which there is one.
                     CoreMessage::Failure(_)
                     | CoreMessage::Success(_)
@@ -208,21 +204,28 @@ impl Server<'_> {
                 }
             }
         }
-        let timeouts = &self.side.handle().config().router.timeouts;
+        let timeouts = self.side.handle().config().router.timeouts;
         tracing::info!(settle_ms = timeouts.settle.as_millis(), "stopping: readiness withdrawn");
         self.side.handle().settle();
-        tokio::select! {
-            () = tokio::time::sleep(timeouts.settle) => {}
-            () = signals.stop.next() => {}
-        }
+        let is_hurried = tokio::select! {
+            () = tokio::time::sleep(timeouts.settle) => false,
+            () = signals.stop.next() => true,
+        };
         self.side.handle().drain();
-        let (told_until, until) = (Mono::now() + TELL, Mono::now() + timeouts.drain);
-        while !self.gateway.is_draining.load(Relaxed) && Mono::now() < told_until {
-            tokio::time::sleep(DRAIN_LOOK).await;
-        }
+        // What the side runtime is about to say, without its way round.
+        self.gateway.drain();
         stop_accepting();
-        while self.gateway.in_flight() > 0 && Mono::now() < until {
-            tokio::time::sleep(DRAIN_LOOK).await;
+        let is_hurried = is_hurried
+            || tokio::select! {
+                () = self.until_idle(timeouts.drain) => false,
+                () = signals.stop.next() => true,
+            };
+        if is_hurried {
+            tracing::warn!("told to stop a second time: requests that run are cut");
+        }
+        if self.gateway.in_flight() > 0 {
+            self.gateway.cut();
+            self.until_idle(CUT_TIME).await;
         }
         // What was answered last may still be on its way out.
         let closed_until = Mono::now() + CLOSE_GRACE;
@@ -231,6 +234,13 @@ impl Server<'_> {
         }
         self.gateway.keep_house();
         Ok(())
+    }
+
+    async fn until_idle(&self, limit: Duration) {
+        let until = Mono::now() + limit;
+        while self.gateway.in_flight() > 0 && Mono::now() < until {
+            tokio::time::sleep(DRAIN_LOOK).await;
+        }
     }
 }
 

@@ -55,6 +55,9 @@ pub(crate) struct Gateway {
     pub(crate) is_closing: AtomicBool,
     /// Connections end as soon as they are idle.
     pub(crate) is_draining: AtomicBool,
+    /// What still runs is to end now.
+    pub(crate) is_cut: AtomicBool,
+    /// One of the two has changed.
     pub(crate) drains: Notify,
 }
 
@@ -98,6 +101,7 @@ impl Gateway {
             refusing_usage: RwLock::default(),
             is_closing: AtomicBool::new(false),
             is_draining: AtomicBool::new(false),
+            is_cut: AtomicBool::new(false),
             drains: Notify::new(),
             board,
             readiness,
@@ -245,6 +249,19 @@ impl Gateway {
 
     pub(crate) fn is_closing(&self) -> bool {
         self.is_closing.load(Relaxed)
+    }
+
+    /// From here on connections end with their last request.
+    pub(crate) fn drain(&self) {
+        self.is_closing.store(true, Relaxed);
+        self.is_draining.store(true, Relaxed);
+        self.drains.notify_waiters();
+    }
+
+    /// From here on nothing is waited for.
+    pub(crate) fn cut(&self) {
+        self.is_cut.store(true, Relaxed);
+        self.drain();
     }
 }
 

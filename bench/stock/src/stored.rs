@@ -15,7 +15,7 @@ use llmgw_types::BoardSlot;
 use crate::attempt::{self, Asked};
 use crate::finish::Finish;
 use crate::retry::Tries;
-use crate::serve::{Client, Outcome, Reply, Told, holder, is_event_stream, metric_row, target};
+use crate::serve::{Body, Client, Outcome, Reply, Told, holder, is_event_stream, metric_row, open, target};
 use crate::tables::Tables;
 
 /// Reads, deletes or cancels a stored response at its engine.
@@ -64,17 +64,26 @@ async fn ask(
         target: &target(format!("/v1/responses/{id}{end}").into(), query)?,
         intake: None,
         id: &finish.id(),
+        is_streaming: false,
         adds_usage: false,
     };
     let sent_at = Mono::now();
     let sent = attempt::send(gateway, tables, turn, &granted, &asked, deadline).await;
-    let (head, upstream) = sent.inspect_err(|error| gateway.broke(slot, error.reason, tables.settings()))?;
+    let broke = |error: &ApiError| gateway.broke(slot, error.reason, tables.settings());
+    let (head, mut upstream) = sent.inspect_err(broke)?;
+    let arrived = Mono::now();
     if act == Act::Delete && head.status.as_u16() < 300 {
         gateway.place_response(key_hash(id.as_bytes()), None);
     }
-    let streams = is_event_stream(&head.headers);
-    let told = Told { head, upstream, sent_at, arrived: Mono::now(), adds_usage: false, refusal: None };
-    Ok(Reply { told, granted, received, deadline, streams, withhold: Withhold::Nothing })
+    let body = match head.status.as_u16() {
+        ..300 => {
+            let streams = is_event_stream(&head.headers);
+            open(turn, tables, &granted, &mut upstream, streams, deadline).await.inspect_err(broke)?
+        }
+        _ => Body::Unread,
+    };
+    let told = Told { head, upstream, sent_at, arrived, adds_usage: false, body };
+    Ok(Reply { told, granted, received, deadline, withhold: Withhold::Nothing })
 }
 
 /// A model that the endpoint serves.

@@ -33,6 +33,7 @@ pub(crate) struct Turn {
     is_write_blocked: AtomicBool,
     lingers: AtomicBool,
     is_overdue: AtomicBool,
+    is_cut: AtomicBool,
     /// Of the requests, one after the other.
     patience: Mutex<Patience>,
 }
@@ -46,12 +47,16 @@ impl Turn {
             is_write_blocked: AtomicBool::new(false),
             lingers: AtomicBool::new(false),
             is_overdue: AtomicBool::new(false),
+            is_cut: AtomicBool::new(false),
             patience: Mutex::default(),
         }
     }
 
-    /// Ready when `until` has come. For the request in hand.
+    /// Ready when `until` has come, or when this gateway waits no longer. For the request in hand.
     pub(crate) fn poll_until(&self, cx: &mut Context<'_>, until: Mono) -> Poll<()> {
+        if self.is_cut() {
+            return Poll::Ready(());
+        }
         self.patience.lock().unwrap_or_else(PoisonError::into_inner).poll(cx, Mono::now(), until)
     }
 
@@ -107,6 +112,15 @@ impl Turn {
 
     pub(crate) fn linger(&self) {
         self.lingers.store(true, Relaxed);
+    }
+
+    /// This gateway ends before the request could.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.is_cut.load(Relaxed)
+    }
+
+    pub(crate) fn cut(&self) {
+        self.is_cut.store(true, Relaxed);
     }
 
     /// The request ends because its time is up.

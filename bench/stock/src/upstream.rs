@@ -21,7 +21,7 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use llmgw_gateway::error::Reason;
 use llmgw_http::error::{ExchangeError, Malformed};
-use llmgw_http::limits::{HEADERS_MAX, RESPONSE_HEAD_BYTES_MAX};
+use llmgw_http::limits::RESPONSE_HEAD_BYTES_MAX;
 use llmgw_http::tls::TlsFault;
 use llmgw_kit::clock::Mono;
 use tokio::time::timeout;
@@ -74,6 +74,8 @@ pub(crate) enum Fault {
     Exchange(ExchangeError),
     /// The time for the whole request is up.
     Total,
+    /// This gateway waits no longer.
+    Cut,
 }
 
 /// Sends a request and waits for the head of its answer.
@@ -121,15 +123,17 @@ async fn connect(pool: &Pool, target: &Target<'_>, limits: Limits) -> Result<Box
     pool.counts().opened();
     let has_heard = Arc::new(AtomicBool::new(false));
     let io = TokioIo::new(EngineIo::new(stream, has_heard.clone()));
-    let (sender, connection) = Builder::new()
+    // A hundred header lines: for more, hyper would make its tables on the heap for each head.
+    let (sender, mut connection) = Builder::new()
         .writev(true)
-        .max_headers(HEADERS_MAX)
         .max_header_size(RESPONSE_HEAD_BYTES_MAX)
         .max_buf_size(RESPONSE_HEAD_BYTES_MAX)
         .handshake(io)
         .await
         .map_err(|_| Fault::Exchange(ExchangeError::ClosedBeforeHead))?;
-    Ok(Box::new(Wire { sender, connection, has_heard, is_done: false }))
+    // A fresh connection takes a request once it has run.
+    let is_done = poll_fn(|cx| Poll::Ready(Pin::new(&mut connection).poll(cx).is_ready())).await;
+    Ok(Box::new(Wire { sender, connection, has_heard, is_done }))
 }
 
 async fn ask(
@@ -141,12 +145,6 @@ async fn ask(
     let began = Mono::now();
     wire.has_heard.store(false, Relaxed);
     let until = (began + limits.first_byte).min(limits.deadline);
-    // A fresh connection takes a request once it has run.
-    poll_fn(|cx| {
-        wire.drive(cx);
-        Poll::Ready(())
-    })
-    .await;
     let mut answer = pin!(wire.sender.try_send_request(request));
     poll_fn(|cx| {
         wire.drive(cx);
@@ -156,8 +154,11 @@ async fn ask(
         }
         let is_late = turn.poll_until(cx, until);
         is_late.map(|()| {
-            let is_total = until == limits.deadline;
-            Err(if is_total { Fault::Total } else { Fault::Exchange(ExchangeError::FirstByteTimeout) })
+            Err(match until == limits.deadline {
+                _ if turn.is_cut() => Fault::Cut,
+                true => Fault::Total,
+                false => Fault::Exchange(ExchangeError::FirstByteTimeout),
+            })
         })
     })
     .await
@@ -248,9 +249,9 @@ impl Upstream {
     /// Gives the connection back for the next request, if it is of use for one. Answer: whether it was still here.
     pub(crate) fn release(&mut self, pool: &Pool, now: Mono) -> bool {
         let Some(mut wire) = self.wire.take() else { return false };
-        // Nobody waits here: the next one to use it asks for itself.
-        let is_ready = wire.is_healthy(&mut Context::from_waker(Waker::noop()));
-        if is_ready && self.body.is_end_stream() {
+        // Nobody waits here: the next one to use it looks at it for itself.
+        let is_ready = wire.sender.is_ready() || wire.is_healthy(&mut Context::from_waker(Waker::noop()));
+        if is_ready && !wire.is_done && self.body.is_end_stream() {
             pool.put(&self.place, wire, self.idle_limit, now);
         }
         true

@@ -23,6 +23,8 @@ use crate::upstream::Upstream;
 
 /// How much of an engine's error is read; what lies beyond is not passed on.
 const ERROR_BYTES_MAX: usize = 1024 * 1024;
+/// The longest answer that is held until it is whole, where its length is known.
+const HELD_BYTES_MAX: u64 = 16 * 1024;
 
 /// Reads an error's body up to a bound. A body that breaks off or takes too long counts as far as it came.
 pub(crate) async fn collect(turn: &Turn, settings: &Settings, upstream: &mut Upstream, deadline: Mono) -> Bytes {
@@ -84,28 +86,46 @@ pub(crate) fn refusal(
     Ok((status, headers, body))
 }
 
-/// Waits for the first piece of an answer; empty where it has none.
+/// Waits for what leaves together with an answer's head: all of an answer whose length is known and at most
+/// [`HELD_BYTES_MAX`], of any other its first piece; empty where it has none.
 ///
 /// Errors: the engine failed before anything was sent to the client.
-pub(crate) async fn first_piece(
+pub(crate) async fn open(
     upstream: &mut Upstream,
     turn: &Turn,
     settings: &Settings,
     deadline: Mono,
     replica: &str,
 ) -> Result<Bytes, ApiError> {
-    let limit = Limit::of_piece(settings, deadline, Mono::now(), false);
-    let first = poll_fn(|cx| match upstream.poll_piece(cx) {
-        Poll::Ready(piece) => Poll::Ready(Ok(piece)),
-        Poll::Pending => turn.poll_until(cx, limit.until).map(Err),
-    });
-    let fail = |reason: Reason, why: &str| Err(ApiError::new(reason, format!("replica {replica}: {why}")));
-    match first.await {
-        Ok(Some(Ok(piece))) => Ok(piece),
-        Ok(None) => Ok(Bytes::new()),
-        Ok(Some(Err((reason, why)))) => fail(reason, why),
-        Err(()) => fail(limit.reason, &limit.sentence(settings)),
+    let is_held = upstream.length().is_some_and(|bytes| bytes <= HELD_BYTES_MAX);
+    let mut all = Vec::new();
+    let mut first = Bytes::new();
+    loop {
+        let has_begun = !first.is_empty();
+        let limit = Limit::of_piece(settings, deadline, Mono::now(), has_begun);
+        let piece = poll_fn(|cx| match upstream.poll_piece(cx) {
+            Poll::Ready(piece) => Poll::Ready(Ok(piece)),
+            Poll::Pending => turn.poll_until(cx, limit.until).map(Err),
+        });
+        let fail = |reason: Reason, why: &str| Err(ApiError::new(reason, format!("replica {replica}: {why}")));
+        match piece.await {
+            Ok(Some(Ok(piece))) if !has_begun => first = piece,
+            Ok(Some(Ok(piece))) => {
+                if all.is_empty() {
+                    all.extend_from_slice(&first);
+                }
+                all.extend_from_slice(&piece);
+            }
+            Ok(None) => break,
+            Ok(Some(Err((reason, why)))) => return fail(reason, why),
+            Err(()) if turn.is_cut() => return Err(ApiError::shutting_down()),
+            Err(()) => return fail(limit.reason, &limit.sentence(settings)),
+        }
+        if !is_held || upstream.is_at_end() {
+            break;
+        }
     }
+    Ok(if all.is_empty() { first } else { all.into() })
 }
 
 /// Whether an answer's text can be read here.
@@ -165,7 +185,7 @@ impl Passing {
 
     pub(crate) fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Aborted>>> {
         if self.has_failed {
-            // A turn later, so that what came before is out.
+            // A turn later, so that what came before had its chance to leave.
             return Poll::Ready(Some(Err(Aborted)));
         }
         let piece = match self.first.take() {
@@ -196,7 +216,8 @@ impl Passing {
                 if turn.poll_until(cx, limit.until).is_pending() {
                     return Poll::Pending;
                 }
-                self.fail(cx, limit.reason)
+                let reason = if turn.is_cut() { Reason::ShuttingDown } else { limit.reason };
+                self.fail(cx, reason)
             }
         }
     }

@@ -120,7 +120,8 @@ impl ApiError {
         Self { param: Some(param), ..self }
     }
 
-    pub(crate) fn shutting_down() -> Self {
+    /// What a client is told whose answer had not begun when the time to drain was over.
+    pub fn shutting_down() -> Self {
         Self::new(Reason::ShuttingDown, "this gateway is shutting down and did not begin an answer; send it again")
     }
 
