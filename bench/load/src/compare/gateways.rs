@@ -46,6 +46,14 @@ pub(crate) const GATEWAYS: &[Gateway] = &[
         },
     },
     Gateway {
+        name: "hyper",
+        launch: hyper,
+        version: |place| {
+            let is_there = std::path::Path::new(&peer(place, HYPER)).is_file();
+            is_there.then(|| "hyper 1 (bench/runtimes/hyper)".to_owned())
+        },
+    },
+    Gateway {
         name: "sglang-router",
         launch: |place, port| python_router(place, port, "sglang-router", "round_robin"),
         version: |place| package(place, "sglang-router", "sglang-router"),
@@ -67,6 +75,8 @@ pub(crate) const GATEWAYS: &[Gateway] = &[
     },
 ];
 
+/// The bare proxy on hyper, which does none of a gateway's work: what a design on hyper cannot go below.
+const HYPER: &str = "hyper/release/bare-hyper";
 const PINGORA: &str = "pingora/release/llmgw-peer-pingora";
 
 /// By its name.
@@ -236,6 +246,12 @@ fn envoy(place: &Place, port: u16) -> io::Result<Launch> {
 fn pingora(place: &Place, port: u16) -> io::Result<Launch> {
     let engines = place.engines.iter().map(ToString::to_string);
     Ok(Launch::new(peer(place, PINGORA)).arg(format!("127.0.0.1:{port}")).args(engines))
+}
+
+fn hyper(place: &Place, port: u16) -> io::Result<Launch> {
+    let engine = place.engines.first().ok_or_else(|| io::Error::other("there is no engine"))?;
+    let (engine, cpu) = (engine.port().to_string(), place.gateway_cpu.to_string());
+    Ok(Launch::new(peer(place, HYPER)).args([engine.as_str(), cpu.as_str(), "", port.to_string().as_str()]))
 }
 
 fn python_router(place: &Place, port: u16, name: &str, policy: &str) -> io::Result<Launch> {

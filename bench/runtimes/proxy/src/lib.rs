@@ -178,7 +178,7 @@ pub fn pin(cpu: usize) {
     core_affinity::set_for_current(core_affinity::CoreId { id: cpu });
 }
 
-/// What every variant is started with: `PORT-OF-THE-ENGINE CPU [MODE]`.
+/// What every variant is started with: `PORT-OF-THE-ENGINE CPU [MODE [PORT]]`.
 pub struct Start {
     pub engine: SocketAddr,
     pub cpu: usize,
@@ -193,12 +193,13 @@ pub fn start() -> io::Result<Start> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let number = |at: usize| words.get(at).and_then(|word| word.parse::<u16>().ok());
     let (Some(engine), Some(cpu)) = (number(0), number(1)) else {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "say: PORT-OF-THE-ENGINE CPU [MODE]"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "say: PORT-OF-THE-ENGINE CPU [MODE [PORT]]"));
     };
     pin(cpu.into());
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
-    socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into())?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, number(3).unwrap_or(0))).into())?;
     socket.listen(1024)?;
     let listener = TcpListener::from(socket);
     println!("{}", listener.local_addr()?.port());

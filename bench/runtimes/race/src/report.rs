@@ -21,7 +21,8 @@ struct Spread {
 }
 
 fn spread(values: impl Iterator<Item = f64>) -> Spread {
-    let mut values: Vec<f64> = values.collect();
+    // A round in which a crowded machine let nothing through has no figure.
+    let mut values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
     values.sort_by(f64::total_cmp);
     let at = |idx: usize| values.get(idx).copied().unwrap_or(f64::NAN);
     let (middle, last) = (values.len() / 2, values.len().saturating_sub(1));
@@ -85,12 +86,15 @@ impl Found<'_> {
         format!(
             "# The bare proxy on one runtime after another
 
-`cargo x bench runtimes --save`: {rounds} rounds, the variants in turn within each. {},
-{}; {}.
+`cargo x bench runtimes --save`: {rounds} rounds, the variants in turn within each.
+{},
+{};
+{}.
 
 One small HTTP/1.1 reverse proxy over a two-method I/O trait (hyper and monoio-http with their own), on a CPU of its
 own; load and engine share the other. CPU time of the proxy's threads, kernel included, a request or an event: median
-over the rounds. Ratios are taken within a round. What lies less than 15 % apart is no difference here.
+over the rounds. Ratios are taken within a round; a round that let nothing through has no figure. What lies less than
+15 % apart is no difference here, and more where the rates say that others had much of the machine.
 {}",
             machine(),
             rustc(),
@@ -141,8 +145,8 @@ fn rustc() -> String {
 
 fn machine() -> String {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model =
-        cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ").map(|(_, name)| name));
+    let field = |name: &str| cpuinfo.lines().find_map(|line| line.strip_prefix(name)?.split_once(": ")).map(|it| it.1);
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    format!("{}, {} CPUs, Linux {}", model.unwrap_or("unknown CPU"), bare_proxy::cpus().len(), kernel.trim())
+    let cpus = cpuinfo.lines().filter(|line| line.starts_with("processor")).count();
+    format!("{cpus} × {}, Linux {}", field("model name").unwrap_or("unknown CPU"), kernel.trim())
 }
