@@ -1,5 +1,7 @@
 //! Bands inside a real vLLM on a CPU that orders its queue by priority. Built with the feature `real-vllm` alone.
 
+#![expect(clippy::print_stdout, reason = "what it saw is printed, to be written down")]
+
 use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::time::Duration;

@@ -1,6 +1,8 @@
 //! Two real vLLMs and a real llama.cpp in reserve behind one gateway: the first loses the process that computes, the
 //! second is told to end while it streams. Prints what it saw: `docs/measurements` has a run of it.
 
+#![expect(clippy::print_stdout, reason = "what it saw is printed, to be written down")]
+
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -25,6 +27,9 @@ const BETWEEN_EVENTS: Duration = Duration::from_secs(5);
 const STREAMS: usize = 14;
 /// Tokens of a stream: some seconds of work.
 const LONG: u32 = 1000;
+
+/// As many as the model has room for behind the prompt.
+const LONGEST: u32 = 1900;
 
 /// A stream as its client saw it.
 struct Seen {
@@ -205,7 +210,8 @@ fn vllm_fails_in_mid_stream_and_the_others_take_over() {
     assert!(with_tokens > 0);
     answered_by(&gateway, names[other]);
 
-    let streams: Vec<Stream> = (0..3).map(|_| Stream::open(&gateway, &long())).collect();
+    let longest = long().max_tokens(LONGEST);
+    let streams: Vec<Stream> = (0..3).map(|_| Stream::open(&gateway, &longest)).collect();
     for stream in &streams {
         assert_eq!(stream.runs_at(), names[other]);
     }
@@ -215,13 +221,21 @@ fn vllm_fails_in_mid_stream_and_the_others_take_over() {
     println!("SIGTERM of {}: port closed after {:?}", names[other], at.elapsed());
     answered_by(&gateway, "reserve");
     println!("ten calls answered by the reserve after {:?}", at.elapsed());
+    let mut cut = 0;
     for seen in streams.into_iter().map(Stream::finish) {
+        // On a starved machine the signal may take longer than one of them.
+        if seen.is_whole() {
+            println!("{} events, and its end before vLLM heard the signal", seen.events.len());
+            continue;
+        }
+        cut += 1;
         let error = seen.error().unwrap_or_else(|| panic!("no error: {:?}", seen.events.last()));
         println!("{} events, then silent for {:?}, then {error}; {:?}", seen.events.len(), seen.last_pause(), seen.end);
         assert_eq!(error["code"], json!("between_events_timeout"), "vLLM falls silent: {error}");
         assert!(!seen.says_done() && matches!(seen.end, End::Cut(_)), "{:?}", seen.end);
         assert!(seen.events.last().is_some_and(|(_, event)| event.ends_with("\n\n")), "{:?}", seen.events.last());
     }
+    assert!(cut > 0, "no stream was left when vLLM heard the signal");
     println!("ended: {} after {:?}", engines[other].ends_within(SOON), at.elapsed());
 
     wait_for("the gauges to be at rest", SOON, || gateway.inflight() == 0.0);
