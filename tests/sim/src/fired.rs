@@ -1,0 +1,84 @@
+//! What went wrong in worlds, counted by kind: a run in which a kind of trouble hardly came up shows nothing of it.
+
+/// A kind of trouble.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    Burst,
+    EngineDied,
+    EngineSlow,
+    ScrapeLost,
+    LeftQueue,
+    LeftRunning,
+    CoreStood,
+    EndpointLeft,
+    EndpointJoined,
+    PoolLeft,
+    PoolJoined,
+    LaneFull,
+    Drained,
+    BandFull,
+    Displaced,
+    Expired,
+    OwnerStuck,
+    LateGrant,
+    BreakerOpened,
+    RetriedInPool,
+    PoolGoneInQueue,
+}
+
+pub(crate) const KINDS: [(Trouble, &str); 21] = [
+    (Trouble::Burst, "burst of arrivals"),
+    (Trouble::EngineDied, "engine dies with its requests"),
+    (Trouble::EngineSlow, "engine slows down"),
+    (Trouble::ScrapeLost, "scrape lost"),
+    (Trouble::LeftQueue, "client leaves while queued"),
+    (Trouble::LeftRunning, "client leaves while running"),
+    (Trouble::CoreStood, "core stands still"),
+    (Trouble::EndpointLeft, "endpoint leaves its pool"),
+    (Trouble::EndpointJoined, "endpoint joins"),
+    (Trouble::PoolLeft, "pool leaves"),
+    (Trouble::PoolJoined, "pool joins"),
+    (Trouble::LaneFull, "lane full for an Enqueue"),
+    (Trouble::Drained, "core drains with requests queued"),
+    (Trouble::BandFull, "queue full"),
+    (Trouble::Displaced, "displaced by a higher band"),
+    (Trouble::Expired, "deadline at the owner"),
+    (Trouble::OwnerStuck, "deadline at home"),
+    (Trouble::LateGrant, "grant to a closed slot"),
+    (Trouble::BreakerOpened, "breaker opens"),
+    (Trouble::RetriedInPool, "retry within the pool"),
+    (Trouble::PoolGoneInQueue, "pools gone while queued"),
+];
+
+/// Counts by kind, in the order of [`KINDS`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Fired([u64; KINDS.len()]);
+
+impl Fired {
+    pub(crate) fn count(&mut self, trouble: Trouble) {
+        self.0[trouble as usize] += 1;
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.0.iter_mut().zip(other.0).for_each(|(sum, count)| *sum += count);
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        KINDS.iter().zip(self.0).map(|((_, name), count)| (*name, count))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_counted_under_their_own_names() {
+        assert!(KINDS.iter().enumerate().all(|(at, (kind, _))| *kind as usize == at));
+        let mut fired = Fired::default();
+        fired.count(Trouble::LaneFull);
+        let mut sum = fired.clone();
+        sum.add(&fired);
+        assert_eq!(sum.iter().filter(|(_, count)| *count > 0).collect::<Vec<_>>(), [("lane full for an Enqueue", 2)]);
+    }
+}
