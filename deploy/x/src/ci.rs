@@ -3,7 +3,7 @@
 use crate::args::{Args, Outcome};
 use crate::shell::Steps;
 use crate::suites::{self, Kind, Missing};
-use crate::{behaviour, figures, guard, lint, tidy};
+use crate::{behaviour, figures, guard, lint, sim, tidy};
 
 /// Runs every step even when one fails, so that one run tells all.
 pub(crate) fn run(args: Args) -> Outcome {
@@ -14,6 +14,7 @@ pub(crate) fn run(args: Args) -> Outcome {
     steps.step("test", || suites::test(Kind::Plain, Missing::Fails, &[]));
     steps.step("test behaviour", || behaviour::run(&[]));
     steps.step("guard", || guard::check(&figures::build()?, false));
+    steps.step("sim", sim::ci);
     steps.step("test e2e", || suites::test(Kind::E2e, Missing::Fails, &[]));
     steps.finish()
 }

@@ -17,6 +17,7 @@ mod guard;
 mod lint;
 mod metadata;
 mod shell;
+mod sim;
 mod suites;
 mod tidy;
 
@@ -39,7 +40,8 @@ cargo x CHORE: everything the project does with itself, in Rust
                                             judged with --url URL [--pid PID …], `-- --help` says more
                                  figures    the promises under load, scaled down; wants an idle machine
                                  all        all of these, the trials at full length
-  ci                           lint, tidy, test, test behaviour, guard, test e2e, with a table of times: what CI runs
+  ci                           lint, tidy, test, test behaviour, guard, sim, test e2e, with a table of times: what CI
+                               runs
   bench [ARGS…]                the load generator, optimised; `cargo x bench --help` for its own commands
   bench micro [NAME…] [--save] the parts of the data plane, one by one; --save writes docs/measurements/micro.*
   bench overhead [--peers NAME,…] [--rounds N] [--steps NAME,…] [--quick] [--publish]
@@ -49,6 +51,8 @@ cargo x CHORE: everything the project does with itself, in Rust
                                --save writes docs/measurements/runtimes.*
   guard [--bless]              counts that must not grow: instructions of the pure parts (needs valgrind), kernel work
                                a request (needs root); --bless writes new figures
+  sim --seed N [--steps N]     one simulated world of cores, lanes, engines and faults; a failing seed shows its events
+  sim --seeds N | --mutants    many worlds; every planted mistake must be found; `cargo x sim --help` says more
   docs                         write the generated reference pages again (docs/reference)
   fuzz [TARGET] [--seconds N]  fuzz one parser, or each in turn; without targets it says what there are
 
@@ -62,7 +66,7 @@ fn main() -> ExitCode {
             print!("{HELP}");
             Ok(())
         }
-        Some(_) if args.is_help_wanted() && !args.is_chore("bench") => {
+        Some(_) if args.is_help_wanted() && !args.is_chore("bench") && !args.is_chore("sim") => {
             print!("{HELP}");
             Ok(())
         }
@@ -73,6 +77,7 @@ fn main() -> ExitCode {
         Some("bench") => bench::run(args),
         Some("docs") => docs::run(args),
         Some("guard") => guard::run(args),
+        Some("sim") => sim::run(&args.into_rest()),
         Some("fuzz") => fuzz::run(args),
         Some(other) => Err(format!("unknown chore {other:?}; `cargo x --help` lists them")),
     };

@@ -60,7 +60,12 @@ impl Arriving {
                 let (before, (time, prompt, output)) = (trace[self.at - 1].0, trace[self.at]);
                 self.until += time.saturating_sub(before) / FASTER;
                 self.at = (self.at + 1) % trace.len();
-                self.one(world, chance, (prompt / SMALLER).clamp(1, 100), (output / SMALLER).clamp(1, 12));
+                self.one(
+                    world,
+                    chance,
+                    (prompt / SMALLER).clamp(1, 100),
+                    (output / SMALLER).clamp(1, 2 * world.plan.output_max),
+                );
             }
             None => {
                 self.until += 1 + u64::from(chance.below((2 * world.plan.gap_ns) as u32));
@@ -69,7 +74,7 @@ impl Arriving {
                     world.count(Trouble::Burst);
                 }
                 for _ in 0..count {
-                    let (prompt, output) = (1 + chance.below(60), 1 + chance.below(6));
+                    let (prompt, output) = (1 + chance.below(60), 1 + chance.below(world.plan.output_max));
                     self.one(world, chance, prompt, output);
                 }
             }
@@ -95,6 +100,7 @@ impl Arriving {
             pools: [].into_iter().collect(),
             owner: 0,
             gate: 0,
+            generation: 0,
             instance: None,
             job: None,
             holds: None,

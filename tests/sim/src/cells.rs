@@ -67,11 +67,6 @@ impl Cells for SimCells<'_> {
         self.world.truth.borrow_mut().room_set(pool, band, room);
     }
 
-    fn generation(&self, core: CoreId) -> u64 {
-        // No stop: the harness must be able to tell what the owner saw.
-        Cells::generation(&*self.world.board, core)
-    }
-
     fn planted(&self, fault: Fault) -> bool {
         self.world.mutant == Some(Mutant::Router(fault))
     }

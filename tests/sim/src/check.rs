@@ -11,12 +11,13 @@ use crate::world::World;
 
 /// No core is within a turn: every place is counted once, at its endpoint and in its pool.
 pub(crate) fn idle(world: &World) {
+    let first = world.first_live();
     let requests = world.requests.borrow();
     let mut in_pools = [0i64; SLOTS];
     let mut at_endpoints: BTreeMap<BoardSlot, i64> = BTreeMap::new();
     let instances = world.instances.borrow();
     let mut at_instances = vec![0usize; instances.len()];
-    for request in requests.iter() {
+    for request in &requests[first..] {
         if let Some(pool) = request.holds.filter(|_| request.counts) {
             in_pools[pool.idx()] += 1;
         }
@@ -82,7 +83,7 @@ pub(crate) fn quiet(world: &World) {
         world.breaks(|| format!("request {late} waits past its deadline"));
     }
     let feed = world.feed.borrow().clone();
-    for pool in (0..SLOTS as u32).map(PoolSlot).filter(|pool| feed.knows(*pool)) {
+    for pool in feed.pools() {
         let waits = |at: &&usize| requests[**at].pools.iter().any(|of| of == pool);
         let top = queued.iter().filter(waits).map(|&at| requests[at].band).max().unwrap_or(BandRank::NOBODY);
         let shown = world.board.waiting(pool);

@@ -27,7 +27,7 @@ use crate::tables::{self, Publication};
 use crate::world::{Due, Job, Said, Stop, World};
 
 /// How long an endpoint that failed gets nothing.
-const COOLDOWN: Duration = Duration::from_millis(20);
+const COOLDOWN: Duration = Duration::from_millis(2);
 /// A home core's own deadline is so much after the owner's.
 const GRACE_NS: u64 = 4 * MS;
 
@@ -186,9 +186,19 @@ impl<'y> Core<'y> {
             let asked = &mut requests[request];
             let gate = tables::gate_of_model(asked.model);
             (asked.state, asked.pools, asked.owner, asked.gate) = (State::Queued, pools, owner.idx(), gate);
-            asked.deadline = deadline;
+            (asked.deadline, asked.generation) = (deadline, self.tables.generation);
             let (tenant, cost, bytes) = (asked.tenant, asked.cost, asked.bytes);
-            Enqueue { ticket, gate, tenant, deadline: Mono(deadline), cost, bytes, pools, band }
+            Enqueue {
+                ticket,
+                gate,
+                generation: asked.generation,
+                tenant,
+                deadline: Mono(deadline),
+                cost,
+                bytes,
+                pools,
+                band,
+            }
         };
         if owner == self.me && world.plan.is_direct {
             attempt.sent();
@@ -257,14 +267,13 @@ impl<'y> Core<'y> {
         let (world, id, tables) = (self.world.clone(), self.id, self.tables.clone());
         let request = asked.ticket.number as usize;
         // What the owner's table lacks is gone, unless whoever asks has a newer one.
-        let generation = |core: CoreId| world.board.generation(core);
-        if generation(asked.ticket.core) <= generation(self.me) {
+        if asked.generation <= tables.generation {
             let it = &mut world.requests.borrow_mut()[request];
-            it.pools = it.pools.iter().filter(|pool| tables.knows(*pool)).collect();
+            it.pools = it.pools.iter().filter(|pool| tables.knows(it.gate, *pool)).collect();
         }
         world.truth.borrow_mut().queues(&world.requests.borrow(), request);
         let answer = |ticket, answer| answered(&world, id, ticket, answer, Some(request));
-        self.controller.enqueue(asked, |pool| tables.knows(pool), answer);
+        self.controller.enqueue(asked, |gate, pool| tables.knows(gate, pool), answer);
         world.truth.borrow_mut().within_bounds(&world.requests.borrow(), asked.gate, world.limits());
     }
 
@@ -446,11 +455,13 @@ impl<'y> Core<'y> {
         self.count_anew(false);
         self.gate.recount(|pool, endpoint| tables.counts(pool, endpoint));
         self.count_anew(true);
-        world.board.set_generation(self.me, tables.generation);
         self.breakers.keep_to(tables.snapshot.table());
         let id = self.id;
-        self.controller.keep_to(|pool| tables.knows(pool), |ticket, answer| answered(&world, id, ticket, answer, None));
-        world.truth.borrow_mut().knows(&mut world.requests.borrow_mut(), id, |pool| tables.knows(pool));
+        let knows = |gate, pool| tables.knows(gate, pool);
+        let answer = |ticket, answer| answered(&world, id, ticket, answer, None);
+        self.controller.keep_to(tables.generation, knows, answer);
+        world.truth.borrow_mut().knows(&mut world.requests.borrow_mut(), id, &tables);
+        world.board.set_generation(self.me, tables.generation);
         world.adopted.borrow_mut()[id] = tables.generation;
         if world.board.oldest_generation() == world.feed.borrow().generation {
             world.give(world.side(), Job::Rooms);

@@ -14,6 +14,7 @@ use crate::arrivals::Arriving;
 use crate::fired::{Fired, Trouble};
 use crate::mutants::Mutant;
 use crate::plan::{MS, POOLS, Plan};
+use crate::requests::State;
 use crate::side::Books;
 use crate::world::{Due, Job, Stop, World};
 use crate::{check, core, side, tables};
@@ -21,7 +22,7 @@ use crate::{check, core, side, tables};
 /// What an actor's own code may use; it is shallow.
 const STACK_BYTES: usize = 256 << 10;
 /// Steps within which a world comes to rest once nothing new happens to it, or it never does.
-const REST_STEPS_MAX: u64 = 200_000;
+const REST_STEPS_MAX: u64 = 1_000_000;
 
 /// How a world ended.
 #[derive(Debug)]
@@ -106,12 +107,15 @@ impl Drive {
         while self.steps < steps && !self.is_broken() {
             self.arriving.keep_up(&self.world, &mut self.chance);
             self.trouble();
+            self.crossing();
             self.step(true);
             if self.steps >= next_quiet {
                 next_quiet = self.steps + self.world.plan.quiet_every;
                 self.quiet();
             }
         }
+        self.world.full_caches.set(0);
+        self.world.give(self.world.side(), Job::Rooms);
         if self.world.plan.drains && !self.is_broken() {
             self.world.is_draining.set(true);
             (0..self.world.plan.cores).for_each(|core| self.world.give(core, Job::Drain));
@@ -148,7 +152,7 @@ impl Drive {
         if self.is_busy[self.last] && self.stands[self.last] == 0 && self.chance.below(1000) < self.world.plan.sticks {
             return self.go_on(self.last);
         }
-        if may_wait && self.chance.below(12) == 0 {
+        if may_wait && self.chance.below(self.world.plan.hurry) == 0 {
             self.world.pass_time();
             return;
         }
@@ -181,6 +185,12 @@ impl Drive {
         if self.is_busy[actor] && self.chance.below(1000) < self.world.plan.pauses {
             // Between two accesses others may do a great deal.
             self.stands[actor] = 3 + self.chance.below(self.world.plan.pause_max);
+        } else if self.chance.below(1000) < self.world.plan.sum_pauses
+            && self.stands.iter().all(|left| *left == 0)
+            && self.world.truth.borrow().is_within_sum(actor)
+        {
+            // A sum is read cell by cell: long enough for a request to come and go between two of them.
+            self.stands[actor] = 50 + self.chance.below(400);
         }
         if self.is_busy.iter().all(|is_busy| !is_busy) {
             check::idle(&self.world);
@@ -261,7 +271,7 @@ impl Drive {
         let world = self.world.clone();
         let instances = world.instances.borrow().len() as u32;
         let instance = self.chance.below(instances) as usize;
-        match self.chance.below(5) {
+        match self.chance.below(8) {
             0 => {
                 let is_alive = !world.instances.borrow()[instance].engine.is_dead;
                 if is_alive {
@@ -279,7 +289,24 @@ impl Drive {
                 let actor = self.chance.below(world.plan.cores as u32) as usize;
                 self.stands[actor] = 20 + self.chance.below(400);
             }
+            3..=5 => {
+                world.count(Trouble::CacheFull);
+                world.full_caches.set(world.full_caches.get() ^ (1 << self.chance.below(POOLS as u32)));
+                world.give(world.side(), Job::Rooms);
+            }
             _ => world.give(world.side(), Job::Change),
+        }
+    }
+
+    /// Now and then a client leaves while its grant is under way.
+    fn crossing(&mut self) {
+        if self.chance.below(1000) >= self.world.plan.crossings {
+            return;
+        }
+        let requests = self.world.requests.borrow();
+        let is_granted = |at: &usize| requests[*at].state == State::Queued && requests[*at].holds.is_some();
+        if let Some(at) = (0..requests.len()).rev().find(is_granted) {
+            self.world.jobs.borrow_mut()[requests[at].home].push_front(Job::Leave(at));
         }
     }
 
@@ -291,5 +318,29 @@ impl Drive {
                 actor.resume(Job::GoOn);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mutants::Mutant;
+
+    #[test]
+    fn sound_worlds_stay_sound_and_the_same_seed_gives_the_same_world() {
+        for seed in 1..=20 {
+            let [one, other] = [(); 2].map(|()| run(seed, 1_500, None, true));
+            assert_eq!(one.broken, None, "seed {seed}: {:#?}", one.log);
+            assert_eq!((one.steps, one.requests, &one.fired), (other.steps, other.requests, &other.fired));
+            assert_eq!(one.log, other.log);
+        }
+    }
+
+    #[test]
+    fn a_mistake_breaks_a_world_and_the_log_says_what_went_before() {
+        let broken = (1..=50).map(|seed| run(seed, 1_500, Some(Mutant::NoReleaseOnAbort), true));
+        let outcome = broken.into_iter().find(|outcome| outcome.broken.is_some()).expect("one breaks");
+        assert!(outcome.broken.is_some_and(|text| text.contains("hold a place")));
+        assert!(outcome.log.iter().any(|line| line.contains("Left")), "{:#?}", outcome.log);
     }
 }

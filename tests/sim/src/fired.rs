@@ -24,9 +24,10 @@ pub(crate) enum Trouble {
     BreakerOpened,
     RetriedInPool,
     PoolGoneInQueue,
+    CacheFull,
 }
 
-pub(crate) const KINDS: [(Trouble, &str); 21] = [
+pub(crate) const KINDS: [(Trouble, &str); 22] = [
     (Trouble::Burst, "burst of arrivals"),
     (Trouble::EngineDied, "engine dies with its requests"),
     (Trouble::EngineSlow, "engine slows down"),
@@ -48,6 +49,7 @@ pub(crate) const KINDS: [(Trouble, &str); 21] = [
     (Trouble::BreakerOpened, "breaker opens"),
     (Trouble::RetriedInPool, "retry within the pool"),
     (Trouble::PoolGoneInQueue, "pools gone while queued"),
+    (Trouble::CacheFull, "caches fill above their ceiling, or empty"),
 ];
 
 /// Counts by kind, in the order of [`KINDS`].

@@ -48,14 +48,22 @@ pub(crate) struct Plan {
     pub(crate) quiet_every: u64,
     /// In a thousand: how often the actor that was at work goes on.
     pub(crate) sticks: u32,
+    /// One step in so many lets time pass.
+    pub(crate) hurry: u32,
     /// In a thousand accesses: how often an actor stands before the next.
     pub(crate) pauses: u32,
     /// For how many steps.
     pub(crate) pause_max: u32,
     /// In a thousand steps: troubles of all kinds together.
     pub(crate) troubles: u32,
+    /// In a thousand accesses within a sum.
+    pub(crate) sum_pauses: u32,
+    /// In a thousand steps: clients that leave while their grant is under way, if there are such.
+    pub(crate) crossings: u32,
     /// In a thousand requests.
     pub(crate) leavers: u32,
+    /// The longest answer, tokens.
+    pub(crate) output_max: u32,
     /// Whether a core that owns a gate hears its own requests at once, in place of over a lane to itself.
     pub(crate) is_direct: bool,
     /// Whether all cores drain before the end.
@@ -65,7 +73,7 @@ pub(crate) struct Plan {
 impl Plan {
     pub(crate) fn draw(chance: &mut Chance) -> Self {
         let mut range = |low: u32, high: u32| low + chance.below(high - low + 1);
-        let cores = [1, 2, 3, 3, 3, 4][range(0, 5) as usize];
+        let cores = [1, 2, 3, 4, 5, 6][range(0, 5) as usize];
         let count = range(1, 4);
         let (mut ceiling, mut share) = (range(0, 600), range(500, 1000));
         let mut bands = Vec::new();
@@ -82,7 +90,7 @@ impl Plan {
         let per_band = range(2, 12);
         let slowest = [12, 40, 120][range(0, 2) as usize];
         let gap = range(2, slowest);
-        Self {
+        let plan = Self {
             cores,
             bands,
             thresholds: Thresholds {
@@ -104,12 +112,40 @@ impl Plan {
             scrape_ns: u64::from(range(20, 120)) * MS,
             quiet_every: [40, 120, 400][range(0, 2) as usize],
             sticks: [100, 500, 800, 950][range(0, 3) as usize],
-            pauses: [0, 20, 80, 200][range(0, 3) as usize],
-            pause_max: [10, 60, 300][range(0, 2) as usize],
-            troubles: [2, 8, 25][range(0, 2) as usize],
+            hurry: [3, 8, 25][range(0, 2) as usize],
+            pauses: [0, 30, 150, 350][range(0, 3) as usize],
+            pause_max: [10, 40, 200][range(0, 2) as usize],
+            troubles: [3, 10, 40][range(0, 2) as usize],
+            sum_pauses: [0, 100, 300, 700][range(0, 3) as usize],
+            crossings: [0, 20, 100, 400][range(0, 3) as usize],
             leavers: [0, 100, 300, 600][range(0, 3) as usize],
+            output_max: 6,
             is_direct: range(0, 1) == 0,
             drains: range(0, 2) == 0,
+        };
+        if range(0, 3) == 0 { plan.wide() } else { plan }
+    }
+
+    /// Pools with room for many short requests that opens and shuts all the time: grants come in crowds, and requests
+    /// come and go while others still look.
+    fn wide(self) -> Self {
+        Self {
+            cores: self.cores.max(3),
+            endpoints_max: 3,
+            batch: 8,
+            kv_blocks: 512,
+            limits: Limits { per_band: 12, total: 30, bytes: 12_000 },
+            burst_max: 16,
+            gap_ns: 20 * MS,
+            scrape_ns: 20 * MS,
+            hurry: 3,
+            troubles: 40,
+            sticks: 500,
+            pauses: 0,
+            crossings: self.crossings.max(20),
+            sum_pauses: self.sum_pauses.max(300),
+            output_max: 1,
+            ..self
         }
     }
 }

@@ -44,6 +44,8 @@ pub(crate) struct Request {
     pub(crate) pools: TicketPools,
     pub(crate) owner: usize,
     pub(crate) gate: u64,
+    /// The table it asked by.
+    pub(crate) generation: u64,
     /// The instance it runs at, and its job there once it arrived.
     pub(crate) instance: Option<usize>,
     pub(crate) job: Option<JobId>,

@@ -22,10 +22,12 @@ sim --ci                           a fixed and a fresh set, then the mutants: wh
 ";
 
 const STEPS: u64 = 2_000;
+/// Of a world with a mistake in it: some need an access in the one wrong moment.
+const MUTANT_STEPS: u64 = 60_000;
 /// Seeds within which a mutant must be found.
 const MUTANT_SEEDS: u64 = 200;
 /// Worlds of each set in CI.
-const CI_SEEDS: u64 = 400;
+const CI_SEEDS: u64 = 1_000;
 
 #[derive(Default)]
 struct Wanted {
@@ -84,11 +86,11 @@ pub(crate) fn main(words: Vec<String>) -> Result<(), String> {
     match (wanted.seed, wanted.seeds) {
         (Some(seed), _) => one(seed, steps, mutant),
         (None, Some(count)) => many(wanted.from.unwrap_or_else(fresh), count),
-        (None, None) if wanted.is_mutants => all_mutants(steps, threads),
+        (None, None) if wanted.is_mutants => all_mutants(wanted.steps.unwrap_or(MUTANT_STEPS), threads),
         (None, None) if wanted.is_ci => {
             many(1, CI_SEEDS)?;
             many(fresh(), CI_SEEDS)?;
-            all_mutants(steps, threads)
+            all_mutants(MUTANT_STEPS, threads)
         }
         (None, None) => {
             print!("{HELP}");
@@ -99,17 +101,8 @@ pub(crate) fn main(words: Vec<String>) -> Result<(), String> {
 
 fn named(name: &str) -> Result<(&'static str, Mutant), String> {
     let found = mutants::ALL.iter().find(|(known, _)| *known == name).copied();
-    found.ok_or_else(|| format!("no mutant {name:?}; there are {:?}", mutants::ALL.map_names()))
-}
-
-trait Names {
-    fn map_names(&self) -> Vec<&'static str>;
-}
-
-impl Names for [(&'static str, Mutant)] {
-    fn map_names(&self) -> Vec<&'static str> {
-        self.iter().map(|(name, _)| *name).collect()
-    }
+    let names = || mutants::ALL.iter().map(|(name, _)| *name).collect::<Vec<_>>();
+    found.ok_or_else(|| format!("no mutant {name:?}; there are {:?}", names()))
 }
 
 /// Runs a world; a panic within it breaks it too.

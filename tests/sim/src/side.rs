@@ -140,13 +140,17 @@ impl Side<'_> {
             // An endpoint that some core does not know yet is no room.
             is_up && member.since <= oldest
         };
+        let is_full = world.full_caches.get() >> pool & 1 == 1;
         let state = |member: &Joined| {
             let sample = self.samples.get(&member.instance);
             let fresh = sample.filter(|(at, _)| now - at <= STALE_INTERVALS * world.plan.scrape_ns);
             EngineState {
                 capacity: world.board.endpoint(member.slot).batch_capacity().unwrap_or(0),
                 own: world.board.in_flight(member.slot) as u32,
-                reading: fresh.map(|(_, reading)| *reading),
+                reading: fresh.map(|(_, reading)| Reading {
+                    kv_usage_ratio: if is_full { 1.5 } else { reading.kv_usage_ratio },
+                    ..*reading
+                }),
             }
         };
         let engines = PoolState::of(shape.members.iter().filter(takes_work).map(state));

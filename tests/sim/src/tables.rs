@@ -1,6 +1,6 @@
 //! Route tables of a world: which pools and endpoints there are, made into snapshots as the side runtime makes them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use llmgw_router::scheduler::profile::RoutingProfile;
 use llmgw_types::admission::{Admission, QueueOrder};
@@ -32,18 +32,24 @@ pub(crate) struct Publication {
     pub(crate) profiles: Vec<RoutingProfile>,
     /// Instances by the table's endpoint rows.
     pub(crate) instances: Vec<usize>,
-    pools: BTreeSet<PoolSlot>,
+    /// With the gate of each.
+    pools: BTreeMap<PoolSlot, u64>,
     members: BTreeSet<(PoolSlot, BoardSlot)>,
 }
 
 impl Publication {
-    pub(crate) fn knows(&self, pool: PoolSlot) -> bool {
-        self.pools.contains(&pool)
+    /// Whether a pool of that gate is in the table.
+    pub(crate) fn knows(&self, gate: u64, pool: PoolSlot) -> bool {
+        self.pools.get(&pool) == Some(&gate)
+    }
+
+    pub(crate) fn pools(&self) -> impl Iterator<Item = PoolSlot> + '_ {
+        self.pools.keys().copied()
     }
 
     /// Whether a request at that endpoint counts in that pool.
     pub(crate) fn counts(&self, pool: PoolSlot, endpoint: BoardSlot) -> bool {
-        !self.pools.contains(&pool) || self.members.contains(&(pool, endpoint))
+        !self.pools.contains_key(&pool) || self.members.contains(&(pool, endpoint))
     }
 }
 
@@ -74,11 +80,11 @@ pub(crate) fn publication(generation: u64, pools: &[Option<Shape>; POOLS], plan:
         ..RouteTable::default()
     };
     let mut instances = Vec::new();
-    let (mut known, mut members) = (BTreeSet::new(), BTreeSet::new());
+    let (mut known, mut members) = (BTreeMap::new(), BTreeSet::new());
     let mut rows = [None; POOLS];
     for (at, pool) in pools.iter().enumerate() {
         let Some(pool) = pool.as_ref().filter(|pool| !pool.members.is_empty()) else { continue };
-        known.insert(pool.slot);
+        known.insert(pool.slot, gate_of(at));
         let first = table.endpoints.len() as u32;
         for member in &pool.members {
             members.insert((pool.slot, member.slot));

@@ -11,6 +11,7 @@ use llmgw_router::message::Refusal;
 use llmgw_types::{BandRank, PoolSlot};
 
 use crate::requests::Request;
+use crate::tables::Publication;
 
 /// Pool slots that a world uses.
 pub(crate) const SLOTS: usize = 16;
@@ -129,6 +130,11 @@ impl Truth {
         if total < least {
             self.breaks(|| format!("actor {actor} saw {total} in pool {}, where {least} were all the while", pool.0));
         }
+    }
+
+    /// Whether an actor has read the first cell of a sum, and no more.
+    pub(crate) fn is_within_sum(&self, actor: usize) -> bool {
+        self.sums[actor].read == 1
     }
 
     /// An actor begins to look for a place, for itself or for those who wait.
@@ -335,12 +341,12 @@ impl Truth {
     }
 
     /// An owner took a table: what it does not know is not waited for there.
-    pub(crate) fn knows(&mut self, requests: &mut [Request], owner: usize, knows: impl Fn(PoolSlot) -> bool) {
+    pub(crate) fn knows(&mut self, requests: &mut [Request], owner: usize, tables: &Publication) {
         for &at in &self.queued {
-            if requests[at].owner != owner {
-                continue;
+            let it = &mut requests[at];
+            if it.owner == owner && it.generation <= tables.generation {
+                it.pools = it.pools.iter().filter(|pool| tables.knows(it.gate, *pool)).collect();
             }
-            requests[at].pools = requests[at].pools.iter().filter(|pool| knows(*pool)).collect();
         }
     }
 }

@@ -108,8 +108,12 @@ pub(crate) struct World {
     pub(crate) now: Cell<u64>,
     pub(crate) is_closing: Cell<bool>,
     pub(crate) is_draining: Cell<bool>,
+    /// Pools whose engines say that their caches are full, as bits.
+    pub(crate) full_caches: Cell<u32>,
     pub(crate) lanes: RefCell<Lanes>,
     pub(crate) requests: RefCell<Vec<Request>>,
+    /// All requests before this one are over, with all that is counted of them.
+    first_live: Cell<usize>,
     pub(crate) truth: RefCell<Truth>,
     pub(crate) instances: RefCell<Vec<Instance>>,
     pub(crate) feed: RefCell<Rc<Publication>>,
@@ -149,8 +153,10 @@ impl World {
             now: Cell::new(crate::plan::MS),
             is_closing: Cell::new(false),
             is_draining: Cell::new(false),
+            full_caches: Cell::new(0),
             lanes: RefCell::new(Lanes::new(cores, plan.lane_capacity)),
             requests: RefCell::default(),
+            first_live: Cell::new(0),
             truth: RefCell::new(Truth::new(cores + 1)),
             instances: RefCell::default(),
             feed: RefCell::new(Rc::new(first)),
@@ -224,6 +230,19 @@ impl World {
             instance.is_leaving || (cells.breaker() == BreakerState::Open && cells.out_until() > self.now())
         };
         self.instances.borrow().iter().map(is_bad).collect()
+    }
+
+    /// Where those that may still count for something begin.
+    pub(crate) fn first_live(&self) -> usize {
+        let requests = self.requests.borrow();
+        let is_past = |at: &usize| requests.get(*at).is_some_and(|it| it.is_over() && it.holds.is_none());
+        // One that is over may still be granted a place while its ticket is under way or queued.
+        if self.lanes.borrow().is_empty() {
+            let first = (self.first_live.get()..).find(|at| !is_past(at)).unwrap_or(0);
+            let queued = self.truth.borrow().queued.iter().copied().min();
+            self.first_live.set(queued.map_or(first, |queued| queued.min(first)));
+        }
+        self.first_live.get()
     }
 
     /// A request ends, in one way.
@@ -307,7 +326,7 @@ impl World {
             self.give(home, Job::Failed(request));
         }
         // Some engines break every request and look well all the while.
-        if self.draw(2) == 0 {
+        if self.draw(3) == 0 {
             self.give(self.side(), Job::Ready(instance, false));
         }
         let back = self.now.get() + u64::from(20 + self.draw(400)) * crate::plan::MS;

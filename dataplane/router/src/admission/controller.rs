@@ -93,6 +93,8 @@ pub struct Controller<C: Cells> {
     to_pump: VecDeque<PoolSlot>,
     deadlines: BinaryHeap<Reverse<(Mono, u32, u32)>>,
     stamps: u32,
+    /// The table that this core works with.
+    generation: u64,
     found_by_net: u64,
 }
 
@@ -111,6 +113,7 @@ impl<C: Cells> Controller<C> {
             to_pump: VecDeque::new(),
             deadlines: BinaryHeap::new(),
             stamps: 0,
+            generation: 0,
             found_by_net: 0,
         }
     }
@@ -153,19 +156,20 @@ impl<C: Cells> Controller<C> {
         self.found_by_net
     }
 
-    /// Takes a ticket in, or refuses it, or others to make room for it. `is_known` says which pools are in this core's
-    /// table. The grant, if there is one, comes with the next [`Controller::turn`].
+    /// Takes a ticket in, or refuses it, or others to make room for it. `is_known` says which pools of that gate are in
+    /// the table that this core works with. The grant, if there is one, comes with the next [`Controller::turn`].
     pub fn enqueue(
         &mut self,
         asked: &Enqueue,
-        is_known: impl Fn(PoolSlot) -> bool,
+        is_known: impl Fn(u64, PoolSlot) -> bool,
         mut answer: impl FnMut(Ticket, Answer),
     ) {
-        let Enqueue { ticket, band, bytes, .. } = *asked;
+        let Enqueue { ticket, band, bytes, gate, .. } = *asked;
         let mut refuse = |ticket, refusal| answer(ticket, Answer::Refused(refusal));
-        // A pool that is not in our table is gone, unless whoever asks has a newer one: then we shall hear of it.
-        let is_ahead = self.cells.generation(ticket.core) > self.cells.generation(self.core);
-        let pools = || asked.pools.iter().filter(|pool| is_ahead || is_known(*pool));
+        // A pool that is not in our table is gone, and its slot may be another's, unless the asking table is newer:
+        // then that is on its way here too.
+        let is_ahead = asked.generation > self.generation;
+        let pools = || asked.pools.iter().filter(|pool| is_ahead || is_known(gate, *pool));
         // What was tried and lowered on the way here is looked at in its place, whatever becomes of it.
         asked.pools.iter().for_each(|pool| self.list(pool));
         if pools().next().is_none() || band == BandRank::NOBODY || band.idx() > BANDS_MAX {
@@ -185,6 +189,7 @@ impl<C: Cells> Controller<C> {
         self.stamps = self.stamps.wrapping_add(1);
         let mut waiting = Waiting::new(ticket, band, asked.gate, self.stamps);
         (waiting.bytes, waiting.deadline, waiting.pools) = (bytes, asked.deadline, pools().collect());
+        waiting.generation = asked.generation;
         let (stays, deadline, stamp) = (waiting.pools, waiting.deadline, waiting.stamp);
         let row = self.tickets.insert(waiting);
         if let Some(line) = self.lines.get_mut(&asked.gate) {
@@ -243,20 +248,23 @@ impl<C: Cells> Controller<C> {
     }
 
     /// A newer table: tickets lose pools that are not in it, and those that have none left are refused, to be resolved
-    /// anew. Called after the core has said so on the board.
-    pub fn keep_to(&mut self, is_known: impl Fn(PoolSlot) -> bool, mut answer: impl FnMut(Ticket, Answer)) {
-        // Pools that only cores with a newer table know are heard of with that table.
-        let is_ahead = (0..self.cells.core_count())
-            .any(|core| self.cells.generation(CoreId(core)) > self.cells.generation(self.core));
-        if is_ahead {
-            return;
-        }
+    /// anew. Called before the core says on the board that it works with that table: from then on a slot may be
+    /// another's.
+    pub fn keep_to(
+        &mut self,
+        generation: u64,
+        is_known: impl Fn(u64, PoolSlot) -> bool,
+        mut answer: impl FnMut(Ticket, Answer),
+    ) {
+        self.generation = generation;
         for row in 0..self.tickets.end() {
             let Some(ticket) = self.tickets.get(row) else { continue };
-            if ticket.pools.iter().all(&is_known) {
+            let (gate, is_ahead) = (ticket.gate, ticket.generation > generation);
+            let is_known = |pool: PoolSlot| is_ahead || is_known(gate, pool);
+            if ticket.pools.iter().all(is_known) {
                 continue;
             }
-            if !ticket.pools.iter().any(&is_known) {
+            if !ticket.pools.iter().any(is_known) {
                 if let Some(gone) = self.take_out(row) {
                     answer(gone.ticket, Answer::Refused(Refusal::NoEndpoint));
                 }
@@ -278,7 +286,7 @@ impl<C: Cells> Controller<C> {
                 (ticket.pools, ticket.rows) = (pools.iter().filter(|pool| is_known(*pool)).collect(), left);
             }
         }
-        self.pools.retain(|pool, queue| is_known(PoolSlot(*pool)) || queue.top() != BandRank::NOBODY);
+        self.pools.retain(|_, queue| queue.is_listed || queue.top() != BandRank::NOBODY);
         self.lines.retain(|_, line| line.count > 0);
     }
 

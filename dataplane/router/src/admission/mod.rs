@@ -54,8 +54,6 @@ pub trait Cells {
     fn room(&self, pool: PoolSlot, band: BandRank) -> i32;
     /// Says how much room there is. Owner: the side runtime, which then looks at `waiting` and nudges.
     fn set_room(&self, pool: PoolSlot, band: BandRank, room: i32);
-    /// The newest route table that `core` works with.
-    fn generation(&self, core: CoreId) -> u64;
     /// Whether a mistake is planted. Only the simulator's cells plant any; elsewhere this is nothing at run time.
     #[inline(always)]
     fn planted(&self, _fault: Fault) -> bool {
@@ -93,10 +91,6 @@ macro_rules! cells_through {
             #[inline]
             fn set_room(&self, pool: PoolSlot, band: BandRank, room: i32) {
                 (**self).set_room(pool, band, room);
-            }
-            #[inline]
-            fn generation(&self, core: CoreId) -> u64 {
-                (**self).generation(core)
             }
             #[inline(always)]
             fn planted(&self, fault: Fault) -> bool {

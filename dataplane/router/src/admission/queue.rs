@@ -36,6 +36,8 @@ pub(super) struct Waiting {
     pub(super) deadline: Mono,
     /// Whose line it stands in.
     pub(super) gate: u64,
+    /// The table that names its pools.
+    pub(super) generation: u64,
     /// Its pools, and its row in the turns of each; pools that are gone have none.
     pub(super) pools: TicketPools,
     pub(super) rows: [u32; TICKET_POOLS_MAX],
@@ -54,6 +56,7 @@ impl Waiting {
             stamp,
             bytes: 0,
             deadline: Mono(0),
+            generation: 0,
             pools: [].into_iter().collect(),
             rows: [NONE; TICKET_POOLS_MAX],
             older: NONE,

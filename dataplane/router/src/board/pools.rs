@@ -93,8 +93,4 @@ impl Cells for Board {
     fn set_room(&self, pool: PoolSlot, band: BandRank, room: i32) {
         self.pools[pool.idx()].room[band.idx()].store(room, Ordering::SeqCst);
     }
-
-    fn generation(&self, core: CoreId) -> u64 {
-        Self::generation(self, core)
-    }
 }

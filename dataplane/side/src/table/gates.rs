@@ -72,7 +72,8 @@ fn lead(leads: &[usize], mut row: usize) -> usize {
 /// The slots that pools hold. Owner: the publisher.
 pub(super) struct GateBook {
     slots: SlotBook<PoolSlot>,
-    held: HashMap<Name, PoolSlot>,
+    /// With the base model of the gate: a pool that changes owner changes its slot, for a slot's queue has one keeper.
+    held: HashMap<Name, (PoolSlot, String)>,
 }
 
 impl GateBook {
@@ -82,7 +83,7 @@ impl GateBook {
 
     /// The slot of a pool of the last table.
     pub(super) fn slot(&self, gate: &Gate) -> Option<PoolSlot> {
-        self.held.get(&gate.name).copied()
+        self.held.get(&gate.name).map(|(slot, _)| *slot)
     }
 
     /// Errors: more pools than slots. Changes nothing but what is free.
@@ -102,14 +103,15 @@ impl GateBook {
     pub(super) fn assign(&mut self, gates: &[Vec<Gate>], board: &Board, generation: u64) {
         let mut by_first = self.kept(gates);
         let stay: HashSet<PoolSlot> = by_first.values().copied().collect();
-        let gone: HashSet<PoolSlot> = self.held.values().copied().filter(|slot| !stay.contains(slot)).collect();
+        let gone: HashSet<PoolSlot> =
+            self.held.values().map(|(slot, _)| *slot).filter(|slot| !stay.contains(slot)).collect();
         gone.into_iter().for_each(|slot| self.slots.leave(slot, generation));
         self.held.clear();
         for gate in gates.iter().flatten() {
             let known = by_first.get(&gate.first).copied();
             if let Some(slot) = known.or_else(|| self.slots.take(board)) {
                 by_first.insert(gate.first.clone(), slot);
-                self.held.insert(gate.name.clone(), slot);
+                self.held.insert(gate.name.clone(), (slot, gate.base.clone()));
             }
         }
     }
@@ -118,7 +120,8 @@ impl GateBook {
     fn kept(&self, gates: &[Vec<Gate>]) -> HashMap<Name, PoolSlot> {
         let (mut kept, mut taken) = (HashMap::new(), HashSet::new());
         for gate in gates.iter().flatten() {
-            if let Some(slot) = self.held.get(&gate.name)
+            if let Some((slot, base)) = self.held.get(&gate.name)
+                && *base == gate.base
                 && !kept.contains_key(&gate.first)
                 && taken.insert(*slot)
             {

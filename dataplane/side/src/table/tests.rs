@@ -167,11 +167,13 @@ fn models_of_the_same_engines_share_a_gate_and_keep_its_slot_others_have_their_o
     assert_ne!(first["base none/unknown"].0, first["other none/h100"].0);
     assert_ne!(first["base none/unknown"].1, first["other none/h100"].1);
 
-    // A model that waits for pools of two gates makes them one: its ticket has one owner.
+    // A model that waits for pools of two gates makes them one: its ticket has one owner. A pool whose owner changes
+    // begins anew.
     let second = gates(&world.table(&text(", { name: adapter }")));
     assert_eq!(second["base none/unknown"], first["base none/unknown"]);
     assert_eq!(second["adapter none/unknown"].0, first["base none/unknown"].0);
-    assert_eq!(second["adapter none/h100"].0, first["other none/h100"].0);
+    assert_eq!(second["adapter none/h100"], second["other none/h100"]);
+    assert_ne!(second["other none/h100"].0, first["other none/h100"].0);
     let gates: HashSet<u64> = second.values().map(|(_, gate)| *gate).collect();
     assert_eq!(gates.len(), 1, "{second:?}");
 }

@@ -34,6 +34,7 @@ fn asked(band: BandRank) -> Enqueue {
     Enqueue {
         ticket: Ticket { core: CoreId(1), number: 0 },
         gate: GATE,
+        generation: 0,
         tenant: 1,
         deadline: Mono(1_000),
         cost: 100,
@@ -53,7 +54,7 @@ impl World {
         self.number += 1;
         asked.ticket.number = self.number;
         let answers = &mut self.answers;
-        self.controller.enqueue(&asked, |_| true, |ticket, answer| answers.push((ticket.number, answer)));
+        self.controller.enqueue(&asked, |_, _| true, |ticket, answer| answers.push((ticket.number, answer)));
         self.number
     }
 
@@ -207,33 +208,33 @@ fn a_turn_is_bounded_and_the_next_goes_on() {
 }
 
 #[test]
-fn a_pool_that_is_gone_is_waited_for_no_more() {
+fn a_pool_that_is_gone_is_waited_for_no_more_and_its_slots_next_holder_is_not_it() {
     let mut world = world(0);
     let one = world.ask(asked(HIGH));
     let both = world.ask(Enqueue { pools: pools(&[0, 1]), ..asked(HIGH) });
-    let is_known = |pool: PoolSlot| pool == PoolSlot(1);
+    let newer = world.ask(Enqueue { generation: 6, ..asked(LOW) });
+    // Slot 0 is a pool of another gate by then.
+    let is_known = |gate: u64, pool: PoolSlot| pool == PoolSlot(1) || gate != GATE;
     let mut answers = Vec::new();
-    world.board.set_generation(CoreId(1), 5);
-    world.controller.keep_to(is_known, |ticket, answer| answers.push((ticket.number, answer)));
-    assert_eq!(answers, [], "another core is ahead: that table is on its way");
-    world.board.set_generation(CoreId(0), 5);
-    world.controller.keep_to(is_known, |ticket, answer| answers.push((ticket.number, answer)));
+    world.controller.keep_to(5, is_known, |ticket, answer| answers.push((ticket.number, answer)));
     assert_eq!(answers, [(one, Answer::Refused(Refusal::NoEndpoint))]);
-    assert_eq!((world.waiting(), world.board.waiting(PoolSlot(1))), (BandRank::NOBODY, HIGH));
-    // One that asks from an older table is refused, one from a newer table waits.
+    assert_eq!((world.waiting(), world.board.waiting(PoolSlot(1))), (LOW, HIGH), "whose table is newer waits");
+    // One that asks by an older table is refused, one by a newer table waits.
     let mut ask = |generation, number| {
-        world.board.set_generation(CoreId(1), generation);
-        let asked = Enqueue { ticket: Ticket { core: CoreId(1), number }, ..asked(HIGH) };
+        let asked = Enqueue { ticket: Ticket { core: CoreId(1), number }, generation, ..asked(HIGH) };
         let mut refused = false;
-        world
-            .controller
-            .enqueue(&asked, is_known, |_, answer| refused |= answer == Answer::Refused(Refusal::NoEndpoint));
+        let refusal = Answer::Refused(Refusal::NoEndpoint);
+        world.controller.enqueue(&asked, is_known, |_, answer| refused |= answer == refusal);
         refused
     };
     assert_eq!((ask(4, 100), ask(5, 101), ask(6, 102)), (true, true, false));
     world.board.set_room(PoolSlot(1), HIGH, 1);
     world.controller.nudge(PoolSlot(1));
     assert_eq!(world.granted(), [both]);
+    let mut answers = Vec::new();
+    world.controller.keep_to(6, is_known, |ticket, _| answers.push(ticket.number));
+    answers.sort_unstable();
+    assert_eq!((answers, world.waiting()), (vec![newer, 102], BandRank::NOBODY));
 }
 
 #[test]
