@@ -3,6 +3,7 @@
 //! Each is prepared and then done over and over, either for the clock or (`repeat`) for a tool that counts
 //! instructions.
 
+mod admission;
 mod decide;
 mod head;
 mod table;
@@ -44,7 +45,7 @@ macro_rules! part {
     };
 }
 
-pub(crate) static PARTS: [Part; 31] = [
+pub(crate) static PARTS: [Part; 39] = [
     part!("decide/max-score/5", decide::alone(5, "max-score", 1); clean, bar 500.0),
     part!("decide/max-score/100", decide::alone(100, "max-score", 1); clean, bar 4_000.0),
     part!("decide/max-score/1000", decide::alone(1_000, "max-score", 1); clean, bar 30_000.0),
@@ -55,6 +56,14 @@ pub(crate) static PARTS: [Part; 31] = [
     part!("decide/max-score/100/8-cores", decide::alone(100, "max-score", 8); clean, bar 4_000.0),
     part!("decide/max-score/100/16-cores", decide::alone(100, "max-score", 16); clean, bar 4_000.0),
     part!("decide/max-score/1000/16-cores", decide::alone(1_000, "max-score", 16); clean, bar 30_000.0),
+    part!("admission/pass/1-core", admission::pass(1); clean, bar 1_000.0),
+    part!("admission/pass/2-cores", admission::pass(2); clean, bar 1_000.0),
+    part!("admission/pass/16-cores", admission::pass(16); clean, bar 1_000.0),
+    part!("admission/queued/50-of-50-tenants", admission::queued(50, 50); Some(1_000.0), false),
+    part!("admission/queued/50-of-5000-tenants", admission::queued(50, 5_000); Some(1_000.0), false),
+    part!("admission/queued/50-of-50000-tenants", admission::queued(50, 50_000); Some(1_000.0), false),
+    part!("admission/queued/5000-of-5000-tenants", admission::queued(5_000, 5_000); Some(1_000.0), false),
+    part!("admission/queued/5000-of-50000-tenants", admission::queued(5_000, 50_000); Some(1_000.0), false),
     part!("board/sum/1-core", decide::sum(1); clean),
     part!("board/sum/2-cores", decide::sum(2); clean),
     part!("board/sum/8-cores", decide::sum(8); clean),
