@@ -124,7 +124,7 @@ impl Truth {
         if sum.read < cores {
             return;
         }
-        let least = sum.held.common(&self.holders[pool.idx()]) + i64::from(sum.raised == Some(pool));
+        let least = sum.held.common(&self.holders[pool.idx()]) + i64::from(sum.raised.take() == Some(pool));
         let total = sum.total;
         (sum.read, sum.total) = (0, 0);
         if total < least {
@@ -154,6 +154,8 @@ impl Truth {
         let Some(open) = self.tries[actor].as_ref() else {
             return self.breaks(|| format!("request {request} got a place nobody looked for"));
         };
+        // What it counted up is a place from here on.
+        self.sums[actor].raised = None;
         let most = open.most[pool.idx()][band.idx()];
         let held = open.held[pool.idx()].common(&self.holders[pool.idx()]);
         self.counts(request, pool, true);
