@@ -105,6 +105,7 @@ impl Arriving {
             job: None,
             holds: None,
             counts: false,
+            asks: 0,
             answers: 0,
             verdicts: 0,
         };

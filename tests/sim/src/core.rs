@@ -79,12 +79,12 @@ impl<'y> Core<'y> {
         self.world.log(|| format!("core {} {job:?}", self.id));
         match job {
             Job::Arrive(request) if self.is_draining => self.world.ends(request, Verdict::Drained),
-            Job::Arrive(request) => self.admit(request),
+            Job::Arrive(request) => self.admit(request, &[]),
             Job::Hear(message, from) => self.hear(message, from),
             Job::Finished(request) => self.finished(request),
             Job::Failed(request) => self.failed(request),
             Job::Leave(request) => self.leave(request),
-            Job::GiveUp(request) if self.state(request) == State::Queued => {
+            Job::GiveUp(request) if self.is_stuck(request) => {
                 self.world.count(Trouble::OwnerStuck);
                 self.close(request, Verdict::Refused(Refusal::Ttl));
             }
@@ -147,12 +147,19 @@ impl<'y> Core<'y> {
         self.world.requests.borrow()[request].state
     }
 
-    fn admit(&mut self, request: usize) {
+    /// Whether it waits past its own core's deadline.
+    fn is_stuck(&self, request: usize) -> bool {
+        let it = &self.world.requests.borrow()[request];
+        it.state == State::Queued && self.world.now.get() >= it.deadline + GRACE_NS
+    }
+
+    fn admit(&mut self, request: usize, excluded: &[BoardSlot]) {
         let world = self.world.clone();
         let asked = world.requests.borrow()[request].clone();
         let tables = self.tables.clone();
         let map = Map { table: tables.snapshot.table(), rings: &[], profiles: &tables.profiles };
-        let wanted = Wanted { model: asked.model, tokens: asked.cost, now: world.now(), ..Wanted::default() };
+        let now = world.now();
+        let wanted = Wanted { model: asked.model, tokens: asked.cost, excluded, now, ..Wanted::default() };
         let at = AtGate { gate: &self.gate, band: asked.band, owner_of: tables::owner_of };
         let bad = world.bad_endpoints();
         world.truth.borrow_mut().tries(self.id);
@@ -180,10 +187,11 @@ impl<'y> Core<'y> {
         let owner = attempt.shut()[0].owner;
         let (pools, band) = (attempt.pools(), attempt.band());
         let deadline = world.now.get() + world.plan.ttl_ns;
-        let ticket = Ticket { core: self.me, number: request as u64 };
         let message = {
             let mut requests = world.requests.borrow_mut();
             let asked = &mut requests[request];
+            (asked.asks, asked.answers) = (asked.asks + 1, 0);
+            let ticket = ticket(self.me, request, asked.asks);
             let gate = tables::gate_of_model(asked.model);
             (asked.state, asked.pools, asked.owner, asked.gate) = (State::Queued, pools, owner.idx(), gate);
             (asked.deadline, asked.generation) = (deadline, self.tables.generation);
@@ -242,10 +250,10 @@ impl<'y> Core<'y> {
             CoreMessage::Enqueue(asked) => self.enqueue(&asked),
             CoreMessage::Withdraw(ticket) => self.withdraw(ticket),
             CoreMessage::Nudge(pool) => self.controller.nudge(pool),
-            CoreMessage::Granted(ticket, pool) => self.granted(ticket.number as usize, pool, from),
+            CoreMessage::Granted(ticket, pool) => self.granted(ticket, pool, from),
             CoreMessage::Refused(ticket, refusal) => {
-                let request = ticket.number as usize;
-                if self.state(request) == State::Queued {
+                let request = request_of(ticket);
+                if self.waits(ticket) {
                     world.ends(request, Verdict::Refused(refusal));
                 }
             }
@@ -265,7 +273,7 @@ impl<'y> Core<'y> {
 
     fn enqueue(&mut self, asked: &Enqueue) {
         let (world, id, tables) = (self.world.clone(), self.id, self.tables.clone());
-        let request = asked.ticket.number as usize;
+        let request = request_of(asked.ticket);
         // What the owner's table lacks is gone, unless whoever asks has a newer one.
         if asked.generation <= tables.generation {
             let it = &mut world.requests.borrow_mut()[request];
@@ -278,14 +286,20 @@ impl<'y> Core<'y> {
     }
 
     fn withdraw(&mut self, ticket: Ticket) {
-        self.world.truth.borrow_mut().leaves_queue(ticket.number as usize);
+        self.world.truth.borrow_mut().leaves_queue(request_of(ticket));
         self.controller.withdraw(ticket);
     }
 
-    fn granted(&mut self, request: usize, pool: PoolSlot, from: usize) {
-        let world = self.world.clone();
+    /// Whether the slot of that ticket is open.
+    fn waits(&self, ticket: Ticket) -> bool {
+        let it = &self.world.requests.borrow()[request_of(ticket)];
+        it.state == State::Queued && u64::from(it.asks) == ticket.number >> 32
+    }
+
+    fn granted(&mut self, ticket: Ticket, pool: PoolSlot, from: usize) {
+        let (world, request) = (self.world.clone(), request_of(ticket));
         let place = self.gate.granted(PoolGate { slot: pool, owner: World::core_id(from) });
-        if self.state(request) != State::Queued {
+        if !self.waits(ticket) {
             world.count(Trouble::LateGrant);
             if world.is_planted(Mutant::LateGrantIgnored) {
                 return std::mem::forget(place);
@@ -379,9 +393,14 @@ impl<'y> Core<'y> {
                 world.count(Trouble::RetriedInPool);
                 return self.runs(request, grant, place, &bad);
             }
-            world.requests.borrow_mut()[request].instance = None;
-            world.ends(request, Verdict::Broken);
-            return self.give_up(request, place);
+            // Nobody else in its pool: the gates are passed anew.
+            world.count(Trouble::RetriedAnew);
+            {
+                let it = &mut world.requests.borrow_mut()[request];
+                (it.state, it.instance, it.job) = (State::New, None, None);
+            }
+            self.give_up(request, place);
+            return self.admit(request, &[slot]);
         }
         world.ends(request, Verdict::Broken);
         self.release(request);
@@ -423,7 +442,7 @@ impl<'y> Core<'y> {
     fn close(&mut self, request: usize, verdict: Verdict) {
         let world = self.world.clone();
         let owner = world.requests.borrow()[request].owner;
-        let ticket = Ticket { core: self.me, number: request as u64 };
+        let ticket = ticket(self.me, request, world.requests.borrow()[request].asks);
         world.ends(request, verdict);
         if owner == self.id && world.plan.is_direct {
             self.withdraw(ticket);
@@ -485,9 +504,18 @@ impl Core<'_> {
     }
 }
 
+/// What a request asks with, for the how-manieth time.
+fn ticket(core: CoreId, request: usize, asks: u32) -> Ticket {
+    Ticket { core, number: u64::from(asks) << 32 | request as u64 }
+}
+
+fn request_of(ticket: Ticket) -> usize {
+    ticket.number as u32 as usize
+}
+
 /// The owner answers a ticket; `by` is whose Enqueue it hears.
 fn answered(world: &World, owner: usize, ticket: Ticket, answer: Answer, by: Option<usize>) {
-    let request = ticket.number as usize;
+    let request = request_of(ticket);
     {
         let mut requests = world.requests.borrow_mut();
         requests[request].answers += 1;

@@ -271,7 +271,7 @@ impl Drive {
         let world = self.world.clone();
         let instances = world.instances.borrow().len() as u32;
         let instance = self.chance.below(instances) as usize;
-        match self.chance.below(8) {
+        match self.chance.below(9) {
             0 => {
                 let is_alive = !world.instances.borrow()[instance].engine.is_dead;
                 if is_alive {
@@ -289,7 +289,14 @@ impl Drive {
                 let actor = self.chance.below(world.plan.cores as u32) as usize;
                 self.stands[actor] = 20 + self.chance.below(400);
             }
-            3..=5 => {
+            3 => {
+                world.count(Trouble::Foreign);
+                let engine = &mut world.instances.borrow_mut()[instance].engine;
+                for _ in 0..=self.chance.below(4) {
+                    engine.submit_foreign(world.now.get(), 1 + self.chance.below(60), 1 + self.chance.below(20));
+                }
+            }
+            4..=6 => {
                 world.count(Trouble::CacheFull);
                 world.full_caches.set(world.full_caches.get() ^ (1 << self.chance.below(POOLS as u32)));
                 world.give(world.side(), Job::Rooms);

@@ -22,6 +22,10 @@ fn pace(slowness: f64) -> Pace {
     Pace { tokens_per_second: SPEED / slowness, step_us_per_seq: 50.0, prefill_tokens_per_second }
 }
 
+fn job(answer_seed: u64, prompt: u32, output_tokens: u32) -> Job {
+    Job { prompt: vec![1; prompt as usize], output_tokens, priority: 0, salt: 0, answer_seed }
+}
+
 impl Engine {
     pub(crate) fn new(plan: &Plan) -> Self {
         let memory = Memory::Blocks { block_count: plan.kv_blocks, block_tokens: 16, prefix_caching: false };
@@ -30,16 +34,14 @@ impl Engine {
     }
 
     pub(crate) fn submit(&mut self, now: u64, request: usize, prompt: u32, output: u32) -> JobId {
-        let job = Job {
-            prompt: vec![1; prompt as usize],
-            output_tokens: output,
-            priority: 0,
-            salt: 0,
-            answer_seed: request as u64,
-        };
-        let id = self.batch.submit(now, job);
+        let id = self.batch.submit(now, job(request as u64, prompt, output));
         self.jobs.insert(id, request);
         id
+    }
+
+    /// Somebody asks the engine past the gateway.
+    pub(crate) fn submit_foreign(&mut self, now: u64, prompt: u32, output: u32) {
+        self.batch.submit(now, job(u64::MAX, prompt, output));
     }
 
     pub(crate) fn abort(&mut self, now: u64, id: JobId) {

@@ -25,9 +25,11 @@ pub(crate) enum Trouble {
     RetriedInPool,
     PoolGoneInQueue,
     CacheFull,
+    RetriedAnew,
+    Foreign,
 }
 
-pub(crate) const KINDS: [(Trouble, &str); 22] = [
+pub(crate) const KINDS: [(Trouble, &str); 24] = [
     (Trouble::Burst, "burst of arrivals"),
     (Trouble::EngineDied, "engine dies with its requests"),
     (Trouble::EngineSlow, "engine slows down"),
@@ -50,6 +52,8 @@ pub(crate) const KINDS: [(Trouble, &str); 22] = [
     (Trouble::RetriedInPool, "retry within the pool"),
     (Trouble::PoolGoneInQueue, "pools gone while queued"),
     (Trouble::CacheFull, "caches fill above their ceiling, or empty"),
+    (Trouble::RetriedAnew, "retry through the gates anew"),
+    (Trouble::Foreign, "others use an engine past the gateway"),
 ];
 
 /// Counts by kind, in the order of [`KINDS`].

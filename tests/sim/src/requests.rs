@@ -53,7 +53,9 @@ pub(crate) struct Request {
     pub(crate) holds: Option<PoolSlot>,
     /// Whether its home core counts it in that pool.
     pub(crate) counts: bool,
-    /// Answers its owner gave, and ways in which it ended.
+    /// How often it asked an owner.
+    pub(crate) asks: u32,
+    /// Answers its owner gave to the last, and ways in which it ended.
     pub(crate) answers: u32,
     pub(crate) verdicts: u32,
 }
