@@ -1,4 +1,4 @@
-//! A decision allocates nothing once the buffers of its core have grown to the pool's size.
+//! A decision, and the gate before it, allocate nothing once the buffers of their core have grown.
 
 #![expect(
     unsafe_code,
@@ -7,12 +7,15 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::collections::VecDeque;
+use std::sync::Arc;
 
 use llmgw_kit::clock::Mono;
-use llmgw_router::Wanted;
+use llmgw_router::admission::{Cells, Gate, PoolGate};
 use llmgw_router::endpoint::Sample;
 use llmgw_router::session::key_hash;
-use llmgw_types::BoardSlot;
+use llmgw_router::{Board, Wanted};
+use llmgw_types::{BandRank, BoardSlot, CoreId, PoolSlot};
 
 #[path = "decisions/world.rs"]
 #[expect(dead_code, reason = "shared with the other tests, which use the rest")]
@@ -88,4 +91,23 @@ fn no_decision_allocates_after_the_first() {
             assert_eq!(count, 0, "{picker}, session weighed: {with_session}");
         }
     }
+}
+
+#[test]
+fn a_request_that_passes_the_gate_and_its_end_allocate_nothing_after_the_first() {
+    let board = Arc::new(Board::new(3, 1));
+    let pool = PoolGate { slot: PoolSlot(2), owner: CoreId(0) };
+    board.set_room(pool.slot, BandRank(1), 64);
+    let gate = Gate::new(board, CoreId(1), || {});
+    let mut held = VecDeque::with_capacity(64);
+    let mut pass = |count: u64| {
+        for _ in 0..count {
+            if held.len() == 64 {
+                held.pop_front();
+            }
+            held.push_back(gate.attempt(BandRank(1)).try_pool(pool).expect("there is room"));
+        }
+    };
+    pass(200);
+    assert_eq!(allocations(|| pass(10_000)), 0);
 }

@@ -147,14 +147,12 @@ impl Drive {
 
     /// One step. Time passes where `may_wait` allows it, now and then and when there is nothing else to do.
     fn step(&mut self, may_wait: bool) {
-        self.steps += 1;
         self.stands.iter_mut().for_each(|left| *left = left.saturating_sub(1));
         if self.is_busy[self.last] && self.stands[self.last] == 0 && self.chance.below(1000) < self.world.plan.sticks {
             return self.go_on(self.last);
         }
         if may_wait && self.chance.below(self.world.plan.hurry) == 0 {
-            self.world.pass_time();
-            return;
+            return self.pass_time();
         }
         let count = self.actors.len();
         let first = self.chance.below(count as u32) as usize;
@@ -169,9 +167,20 @@ impl Drive {
                 return self.resume(actor, job);
             }
         }
-        if may_wait && self.stands.iter().all(|left| *left == 0) {
-            self.world.pass_time();
+        // Those that could go on stand: they stand no longer, or time passes.
+        let least = self.stands.iter().copied().filter(|left| *left > 0).min();
+        match least {
+            Some(least) if !may_wait || self.chance.below(4) > 0 => {
+                self.stands.iter_mut().for_each(|left| *left = left.saturating_sub(least));
+            }
+            _ if may_wait => self.pass_time(),
+            _ => {}
         }
+    }
+
+    fn pass_time(&mut self) {
+        self.steps += 1;
+        self.world.pass_time();
     }
 
     fn go_on(&mut self, actor: usize) {
@@ -179,6 +188,7 @@ impl Drive {
     }
 
     fn resume(&mut self, actor: usize, job: Job) {
+        self.steps += 1;
         self.last = actor;
         let stopped = self.actors[actor].resume(job);
         self.is_busy[actor] = matches!(stopped, CoroutineResult::Yield(Stop::Access));
