@@ -27,7 +27,7 @@ const MUTANT_STEPS: u64 = 60_000;
 /// Seeds within which a mutant must be found.
 const MUTANT_SEEDS: u64 = 200;
 /// Worlds of each set in CI.
-const CI_SEEDS: u64 = 3_000;
+const CI_SEEDS: u64 = 1_500;
 
 #[derive(Default)]
 struct Wanted {
