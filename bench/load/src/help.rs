@@ -61,8 +61,8 @@ SESSIONS     --sessions N (32)  --turns N (5)  --system-bytes N (4000)  --turn-b
 RING         --pid PID  --seconds N (10)  --connections N (16, and as many for streams)
              --only whole|streams  --calls N (2000 whole, 100 streams): one kind of call, so many, and nothing else
 COMPARE      --llmgw PATH  --stock PATH  --peers NAME,… (stock,nginx,haproxy,envoy,pingora,sglang-router,vllm-router;
-             also sglang-router-ca, vllm-router-ca: their cache-aware policies; hyper: a bare proxy on it, the floor of
-             stock; installed by bench/peers/install)
+             also sglang-router-ca, vllm-router-ca: their cache-aware policies; stock-bare: stock without a gateway's
+             work; hyper: a bare proxy on it, the floor of both; installed by bench/peers/install)
              --rounds N (10; quick 2)  --steps NAME,… (ns,open500,open30,s0,s20,s50,b100k,b1m,p150,c1000,c5000)
              --quick (windows a third as long)  --gateway-cpu N (0)  --load-cpu N (1)  --peers-dir DIR
              --priority N (-20..19: the session's weight against other work on the machine; an administrator's)

@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 
+use crate::bare::Bare;
 use crate::finish::Finish;
 use crate::relay::Streaming;
 use crate::retry::Granted;
@@ -31,13 +32,15 @@ pub(crate) enum Answer {
     Passing(Box<Passing>),
     /// A stream of events.
     Streaming(Box<Streaming>),
+    /// Whatever comes, in the mode without a gateway's work.
+    Bare(Bare),
 }
 
 /// An answer in one piece.
 pub(crate) struct Full {
     pub(crate) bytes: Bytes,
     #[expect(dead_code, reason = "counts and records when it is dropped")]
-    pub(crate) finish: Finish,
+    pub(crate) finish: Box<Finish>,
     #[expect(dead_code, reason = "the request counts at its endpoint until this is dropped")]
     pub(crate) granted: Option<Granted>,
 }
@@ -56,17 +59,23 @@ impl Body for Answer {
             Self::Streaming(streaming) => {
                 streaming.poll_piece(cx).map(|piece| piece.map(|piece| piece.map(Frame::data)))
             }
+            Self::Bare(bare) => bare.poll_piece(cx).map(|piece| piece.map(|piece| piece.map(Frame::data))),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self, Self::Full(full) if full.bytes.is_empty())
+        match self {
+            Self::Full(full) => full.bytes.is_empty(),
+            Self::Bare(bare) => bare.is_over(),
+            Self::Passing(_) | Self::Streaming(_) => false,
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Full(full) => SizeHint::with_exact(full.bytes.len() as u64),
             Self::Passing(passing) => passing.left().map(SizeHint::with_exact).unwrap_or_default(),
+            Self::Bare(bare) => bare.length().map(SizeHint::with_exact).unwrap_or_default(),
             Self::Streaming(_) => SizeHint::default(),
         }
     }

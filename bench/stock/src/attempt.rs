@@ -51,10 +51,10 @@ pub(crate) async fn send(
     let pool = table.pools.get(choice.pool.idx()).ok_or_else(missing)?;
     let member = pool.members.get(choice.member as usize).ok_or_else(missing)?;
     let target = Target::of(choice.slot, endpoint, texts.tls.as_ref()).ok_or_else(missing)?;
-    let outgoing = Message { asked, texts, served_as: &member.served_as };
+    let mut outgoing = Message { asked, texts, served_as: &member.served_as };
     let timeouts = &tables.settings().timeouts;
     let limits = Limits { connect: granted.connect, first_byte: timeouts.first_token, deadline };
-    exchange(&gateway.pool, turn, &target, &outgoing, limits).await.map_err(|fault| match fault {
+    exchange(&gateway.pool, turn, &target, &mut outgoing, limits).await.map_err(|fault| match fault {
         Fault::Exchange(error) => ApiError::of_exchange(error, &endpoint.name),
         Fault::Cut => ApiError::shutting_down(),
         Fault::Total => {
@@ -71,7 +71,7 @@ struct Message<'a> {
 }
 
 impl Outgoing for Message<'_> {
-    fn request(&self) -> Request<Pieces> {
+    fn request(&mut self) -> Option<Request<Pieces>> {
         let Asked { headers, method, target, intake, id, adds_usage, .. } = *self.asked;
         let body = intake.map(|intake| Pieces::of(&intake.pieces(self.served_as, adds_usage))).unwrap_or_default();
         let mut headers = to_engine(headers);
@@ -84,6 +84,6 @@ impl Outgoing for Message<'_> {
         *request.method_mut() = method.clone();
         *request.uri_mut() = target.clone();
         *request.headers_mut() = headers;
-        request
+        Some(request)
     }
 }

@@ -14,7 +14,6 @@ use hyper::server::conn::http1::Builder;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use llmgw_gateway::error::ApiError;
-use llmgw_kit::clock::Mono;
 use llmgw_router::settings::Settings;
 use llmgw_runtime::catch::without_panic;
 use tokio::io::AsyncWriteExt as _;
@@ -27,7 +26,7 @@ use crate::patience::Patience;
 use crate::serve::{Client, serve};
 use crate::state::Gateway;
 use crate::turn::{Phase, Turn};
-use crate::{refusal, respond};
+use crate::{bare, refusal, respond};
 
 /// What hyper holds of one connection in each direction.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -42,20 +41,21 @@ pub(crate) async fn run(gateway: Arc<Gateway>, stream: TcpStream, settings: Arc<
     let _open = Open::new(&gateway);
     let turn = Arc::new(Turn::new());
     let io = TokioIo::new(ClientIo::new(stream, turn.clone(), gateway.clone()));
-    let service = service_fn({
-        let (gateway, turn) = (gateway.clone(), turn.clone());
-        move |request: Request<Incoming>| {
-            let (gateway, turn) = (gateway.clone(), turn.clone());
-            async move {
-                let client = Client { gateway: gateway.clone(), turn: turn.clone() };
-                Ok::<_, Infallible>(match without_panic(serve(client, request)).await {
-                    Ok(response) => response,
-                    Err(_) => {
-                        gateway.count(|cells| cells.panics.increment());
-                        respond::error(&ApiError::internal(), Finish::begin(&gateway, &turn, None))
-                    }
-                })
+    let client = Arc::new(Client { gateway: gateway.clone(), turn: turn.clone() });
+    let service = service_fn(move |request: Request<Incoming>| {
+        let client = client.clone();
+        async move {
+            if client.gateway.is_bare {
+                return Ok::<_, Infallible>(bare::serve(client, request).await);
             }
+            Ok(match without_panic(serve(&client, request)).await {
+                Ok(response) => response,
+                Err(_) => {
+                    let Client { gateway, turn } = &*client;
+                    gateway.count(|cells| cells.panics.increment());
+                    respond::error(&ApiError::internal(), Finish::begin(gateway, turn, None))
+                }
+            })
         }
     });
     let limits = &settings.limits;
@@ -97,7 +97,7 @@ pub(crate) async fn run(gateway: Arc<Gateway>, stream: TcpStream, settings: Arc<
             Phase::Head => turn.since() + settings.timeouts.client_header,
             Phase::Busy => turn.busy_until(),
         };
-        watch.poll(cx, Mono::now(), until).map(|()| true)
+        watch.poll(cx, until).map(|()| true)
     })
     .await;
     if !is_late {

@@ -1,7 +1,7 @@
 //! The end of a request, exactly once, however it comes: by return, by error, or because its task was dropped.
 //!
-//! Made with the head; goes with the request, then with the body of its answer, and counts and records when that is
-//! dropped. The words and cells are those of the gateway's own `finish`.
+//! Made with the head, in a box, since it is handed on a dozen times; goes with the request, then with the body of its
+//! answer, and counts and records when that is dropped. The words and cells are those of the gateway's own `finish`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,7 +61,7 @@ pub(crate) struct Finish {
 
 impl Finish {
     /// A request whose head has arrived.
-    pub(crate) fn begin(gateway: &Arc<Gateway>, turn: &Arc<Turn>, method: Option<&Method>) -> Self {
+    pub(crate) fn begin(gateway: &Arc<Gateway>, turn: &Arc<Turn>, method: Option<&Method>) -> Box<Self> {
         gateway.count(|cells| cells.in_flight.increment());
         let method = match method {
             Some(&Method::POST) => "POST",
@@ -69,7 +69,7 @@ impl Finish {
             Some(&Method::HEAD) => "HEAD",
             _ => "other",
         };
-        Self {
+        Box::new(Self {
             gateway: gateway.clone(),
             turn: turn.clone(),
             id: request_id(),
@@ -97,7 +97,7 @@ impl Finish {
             usage: None,
             has_broken: false,
             watch: None,
-        }
+        })
     }
 
     /// The request's id as a header says it.

@@ -12,8 +12,12 @@ use llmgw_obs::log::{self, Format};
 use llmgw_router::access::AccessLog;
 use llmgw_side::ConfigFile;
 
+use crate::server::Mode;
+
 mod answer;
 mod attempt;
+mod bare;
+mod bell;
 mod body;
 mod check;
 mod client_io;
@@ -49,6 +53,10 @@ struct Args {
     /// The configuration, as for `llmgw server`.
     #[arg(long, value_name = "FILE", default_value = "server.yaml")]
     config: PathBuf,
+    /// Passes requests on and does nothing else: endpoints in turn, no decision, scan, count, log line or second try.
+    /// For measuring what tokio and hyper cost by themselves.
+    #[arg(long)]
+    bare: bool,
     /// What is logged to standard error: error, warn, info, debug or trace. At debug every request has a line; else
     /// only those that failed.
     #[arg(long, value_name = "LEVEL", default_value = "info")]
@@ -92,7 +100,7 @@ fn run(args: &Args) -> Result<(), Box<dyn std::error::Error>> {
     let log = log::init(format, &args.log_level)?;
     let access_log =
         if matches!(args.log_level.as_str(), "debug" | "trace") { AccessLog::All } else { AccessLog::Failures };
-    server::run(config, file, &log, access_log)?;
+    server::run(config, file, &log, Mode { access_log, is_bare: args.bare })?;
     Ok(())
 }
 

@@ -17,14 +17,20 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
-    /// Ready when `until` has come. `now` is this moment.
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, now: Mono, until: Mono) -> Poll<()> {
-        if now >= until {
-            return Poll::Ready(());
-        }
-        let is_armed = self.sleep.is_some() && self.armed_for <= until && now < self.armed_for;
+    /// Ready when `until` has come.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, until: Mono) -> Poll<()> {
+        self.poll_by(cx, Mono::now, until)
+    }
+
+    fn poll_by(&mut self, cx: &mut Context<'_>, clock: impl Fn() -> Mono, until: Mono) -> Poll<()> {
+        // The usual case looks at no clock: the timer would have woken this task.
+        let is_armed = self.armed_for <= until && self.sleep.as_ref().is_some_and(|sleep| !sleep.is_elapsed());
         if is_armed {
             return Poll::Pending;
+        }
+        let now = clock();
+        if now >= until {
+            return Poll::Ready(());
         }
         self.armed_for = until;
         let at = Instant::now() + until.since(now);
@@ -59,7 +65,7 @@ mod tests {
                 until = next;
                 cx.waker().wake_by_ref();
             }
-            patience.poll(cx, now(), until)
+            patience.poll_by(cx, now, until)
         })
         .await;
         assert!(began.elapsed() >= Duration::from_millis(40) && began.elapsed() < Duration::from_millis(90));

@@ -18,6 +18,11 @@ pub(crate) struct Pieces {
 }
 
 impl Pieces {
+    pub(crate) fn one(piece: Bytes) -> Self {
+        let left = piece.len() as u64;
+        Self { first: Some(piece).filter(|piece| !piece.is_empty()), more: VecDeque::new(), left }
+    }
+
     pub(crate) fn of(pieces: &[Bytes]) -> Self {
         let left = pieces.iter().map(|piece| piece.len() as u64).sum();
         let mut pieces = pieces.iter().filter(|piece| !piece.is_empty()).cloned();

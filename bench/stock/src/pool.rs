@@ -1,12 +1,11 @@
 //! Idle connections to engines, shared by all threads behind one lock.
 //!
-//! Asked before a connection is opened, filled when an answer has ended. A connection is looked at before it is used
-//! again, since an engine may have closed it meanwhile.
+//! Asked before a connection is opened, filled when an answer has ended. An engine may close one meanwhile: that shows
+//! before anything is sent on it, and the next one is taken.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
-use std::task::{Context, Waker};
 use std::time::Duration;
 
 use ahash::AHashMap;
@@ -46,6 +45,14 @@ impl Counts {
         self.opened.fetch_add(1, Relaxed);
     }
 
+    pub(crate) fn reused(&self) {
+        self.reused.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn stale(&self) {
+        self.stale.fetch_add(1, Relaxed);
+    }
+
     pub(crate) fn retried(&self) {
         self.retried.fetch_add(1, Relaxed);
     }
@@ -56,27 +63,17 @@ impl Pool {
         &self.counts
     }
 
-    /// The youngest idle connection that is still of use, tied to the task that asks.
-    pub(crate) fn checkout(&self, place: &Place, cx: &mut Context<'_>) -> Option<Box<Wire>> {
-        loop {
-            // Looked at without the lock.
-            let mut entry = {
-                let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-                let queue = idle.get_mut(place)?;
-                let entry = queue.pop_back()?;
-                if Mono::now().since(entry.since) >= entry.limit {
-                    // The others are older.
-                    queue.clear();
-                    return None;
-                }
-                entry
-            };
-            if entry.wire.is_healthy(cx) {
-                self.counts.reused.fetch_add(1, Relaxed);
-                return Some(entry.wire);
-            }
-            self.counts.stale.fetch_add(1, Relaxed);
+    /// The youngest idle connection. Whether it is still of use shows when it is used.
+    pub(crate) fn checkout(&self, place: &Place, now: Mono) -> Option<Box<Wire>> {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let queue = idle.get_mut(place)?;
+        let entry = queue.pop_back()?;
+        if now.since(entry.since) >= entry.limit {
+            // The others are older.
+            queue.clear();
+            return None;
         }
+        Some(entry.wire)
     }
 
     /// Keeps a connection; the oldest gives way when there are too many.
@@ -94,14 +91,13 @@ impl Pool {
 
     /// Closes what is over its age or was closed by its engine.
     pub(crate) fn sweep(&self, now: Mono) {
-        let mut cx = Context::from_waker(Waker::noop());
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.retain(|_, queue| {
             queue.retain_mut(|entry| {
                 if now.since(entry.since) >= entry.limit {
                     return false;
                 }
-                let is_healthy = entry.wire.is_healthy(&mut cx);
+                let is_healthy = entry.wire.is_healthy();
                 if !is_healthy {
                     self.counts.stale.fetch_add(1, Relaxed);
                 }

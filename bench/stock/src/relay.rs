@@ -32,7 +32,7 @@ pub(crate) struct Course {
     pub(crate) tables: Arc<Tables>,
     pub(crate) turn: Arc<Turn>,
     pub(crate) granted: Granted,
-    pub(crate) finish: Finish,
+    pub(crate) finish: Box<Finish>,
     pub(crate) replica: String,
     pub(crate) deadline: Mono,
 }

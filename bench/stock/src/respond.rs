@@ -19,7 +19,7 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const SERVER: HeaderValue = HeaderValue::from_static("llmgw");
 
 /// An error in the shape of its route.
-pub(crate) fn error(error: &ApiError, mut finish: Finish) -> Response<Answer> {
+pub(crate) fn error(error: &ApiError, mut finish: Box<Finish>) -> Response<Answer> {
     let reason = error.reason;
     let body = error_body(error, &finish);
     finish.fail(reason.code());
@@ -44,7 +44,7 @@ pub(crate) fn error_body(error: &ApiError, finish: &Finish) -> Vec<u8> {
 }
 
 /// A 405 with what the path allows.
-pub(crate) fn wrong_method(allow: &'static str, finish: Finish) -> Response<Answer> {
+pub(crate) fn wrong_method(allow: &'static str, finish: Box<Finish>) -> Response<Answer> {
     let why = ApiError::new(Reason::MethodNotAllowed, format!("this path takes {allow} only"));
     let mut response = error(&why, finish);
     response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allow));
@@ -52,7 +52,7 @@ pub(crate) fn wrong_method(allow: &'static str, finish: Finish) -> Response<Answ
 }
 
 /// A JSON answer of ours.
-pub(crate) fn own(status: u16, body: Vec<u8>, mut finish: Finish) -> Response<Answer> {
+pub(crate) fn own(status: u16, body: Vec<u8>, mut finish: Box<Finish>) -> Response<Answer> {
     let mut headers = HeaderMap::with_capacity(8);
     headers.insert(header::SERVER, SERVER);
     headers.insert(header::CONTENT_TYPE, JSON);
@@ -67,7 +67,7 @@ pub(crate) fn full(
     status: u16,
     headers: HeaderMap,
     bytes: bytes::Bytes,
-    mut finish: Finish,
+    mut finish: Box<Finish>,
     granted: Option<Granted>,
 ) -> Response<Answer> {
     finish.sent_bytes += bytes.len() as u64;

@@ -51,8 +51,8 @@ pub(crate) struct Client {
 }
 
 /// Serves one request whose head has arrived, up to the head of its answer.
-pub(crate) async fn serve(client: Client, request: Request<Incoming>) -> Response<Answer> {
-    let Client { gateway, turn } = &client;
+pub(crate) async fn serve(client: &Client, request: Request<Incoming>) -> Response<Answer> {
+    let Client { gateway, turn } = client;
     turn.enter(Phase::Busy);
     let (head, incoming) = request.into_parts();
     let mut finish = Finish::begin(gateway, turn, Some(&head.method));
@@ -68,10 +68,10 @@ pub(crate) async fn serve(client: Client, request: Request<Incoming>) -> Respons
             finish.errors = error_style(path.as_bytes());
             match (route, tables) {
                 (Route::Inference(route), Some(tables)) => {
-                    infer(&client, &tables, &head, route, query, incoming, finish).await
+                    infer(client, &tables, &head, route, query, incoming, finish).await
                 }
                 (Route::Stored(asked), Some(tables)) => {
-                    stored::serve(&client, &tables, &head, asked, query, finish).await
+                    stored::serve(client, &tables, &head, asked, query, finish).await
                 }
                 (Route::Models, Some(tables)) => Ok(respond::own(200, list(&tables), finish)),
                 (Route::Model(name), Some(tables)) => match one(&tables, &name) {
@@ -104,7 +104,7 @@ pub(crate) async fn serve(client: Client, request: Request<Incoming>) -> Respons
 }
 
 /// What a request came to: an answer, or the error to answer with.
-pub(crate) type Outcome = Result<Response<Answer>, (ApiError, Finish)>;
+pub(crate) type Outcome = Result<Response<Answer>, (ApiError, Box<Finish>)>;
 
 /// Serves a request that an engine answers.
 async fn infer(
@@ -114,7 +114,7 @@ async fn infer(
     route: &'static Inference,
     query: &str,
     incoming: Incoming,
-    mut finish: Finish,
+    mut finish: Box<Finish>,
 ) -> Outcome {
     match try_infer(client, tables, head, route, query, incoming, &mut finish).await {
         Ok(reply) => reply.respond(client, tables, finish).await,
@@ -213,7 +213,7 @@ pub(crate) struct Reply {
 
 impl Reply {
     /// The answer as the client gets it.
-    pub(crate) async fn respond(self, client: &Client, tables: &Arc<Tables>, mut finish: Finish) -> Outcome {
+    pub(crate) async fn respond(self, client: &Client, tables: &Arc<Tables>, mut finish: Box<Finish>) -> Outcome {
         let Self { told, granted, received, deadline, withhold } = self;
         let Told { head, mut upstream, sent_at, arrived, body, .. } = told;
         finish.connect_time = upstream.connect_time;

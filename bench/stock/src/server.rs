@@ -22,6 +22,7 @@ use llmgw_runtime::mailbox::{Inbox, LANE_CAPACITY, Latest, Mesh};
 use llmgw_runtime::plan::Count;
 use llmgw_runtime::{cores, listener, memory, plan};
 use llmgw_side::{Cause, ConfigFile, Handle, Side, SideSetup};
+use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::connection;
@@ -39,10 +40,18 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(20);
 /// What requests that are cut have to tell their clients so.
 const CUT_TIME: Duration = Duration::from_millis(1500);
 
+/// What the command line says of requests.
+#[derive(Clone, Copy)]
+pub(crate) struct Mode {
+    pub(crate) access_log: AccessLog,
+    pub(crate) is_bare: bool,
+}
+
 /// Serves until SIGTERM or SIGINT, then ends in order: not ready, settle, drain. A second signal skips the wait.
 ///
 /// Errors: an address in use, no descriptors, no threads; or the side runtime ended by itself.
-pub(crate) fn run(config: ServerConfig, file: ConfigFile, log: &Log, access_log: AccessLog) -> io::Result<()> {
+pub(crate) fn run(config: ServerConfig, file: ConfigFile, log: &Log, mode: Mode) -> io::Result<()> {
+    let Mode { access_log, is_bare } = mode;
     let config = Arc::new(config);
     memory::settle_allocator();
     let open_files = cores::raise_open_files()?;
@@ -74,7 +83,7 @@ pub(crate) fn run(config: ServerConfig, file: ConfigFile, log: &Log, access_log:
         admin,
     })
     .map_err(io::Error::other)?;
-    let gateway = Arc::new(Gateway::new(Parts { board, cells, readiness, access, access_log }));
+    let gateway = Arc::new(Gateway::new(Parts { board, cells, readiness, access, access_log, is_bare }));
     if let Some(first) = feed.take() {
         gateway.swap(Arc::new(Tables::of(first)));
     }
@@ -82,13 +91,7 @@ pub(crate) fn run(config: ServerConfig, file: ConfigFile, log: &Log, access_log:
     let ears = gateway.clone();
     std::thread::Builder::new().name("stock-feed".into()).spawn(move || hear(&ears, inbox, &feed))?;
 
-    let cpus = plan.cores.clone();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(plan.cores.len())
-        .on_thread_start(move || cores::keep_to(&cpus))
-        .thread_name("stock-worker")
-        .enable_all()
-        .build()?;
+    let runtime = runtime(&plan.cores)?;
     tracing::info!(driver = "tokio", cores = plan.cores.len(), open_files, "serving");
     let served = runtime.block_on(async {
         let server = Server { gateway, side: &side };
@@ -108,6 +111,21 @@ pub(crate) fn run(config: ServerConfig, file: ConfigFile, log: &Log, access_log:
     // Connections that outlived their time are left behind.
     runtime.shutdown_background();
     served
+}
+
+/// Threads that share the work; where there is one CPU for it, this thread alone, which then neither steals nor wakes.
+fn runtime(cpus: &[usize]) -> io::Result<Runtime> {
+    if cpus.len() == 1 {
+        cores::keep_to(cpus);
+        return Builder::new_current_thread().enable_all().build();
+    }
+    let kept = cpus.to_vec();
+    Builder::new_multi_thread()
+        .worker_threads(cpus.len())
+        .on_thread_start(move || cores::keep_to(&kept))
+        .thread_name("stock-worker")
+        .enable_all()
+        .build()
 }
 
 /// Follows what the side runtime says, on a thread of its own: it speaks to cores, and knows only their way to wait.

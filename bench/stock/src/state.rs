@@ -4,7 +4,7 @@
 //! is one core, number 0, for the whole process.
 
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -51,6 +51,10 @@ pub(crate) struct Gateway {
     refusing_usage: RwLock<Vec<BoardSlot>>,
     access: Arc<AccessRing>,
     access_log: AccessLog,
+    /// Requests are passed on and nothing else.
+    pub(crate) is_bare: bool,
+    /// Whose turn it is then.
+    pub(crate) next: AtomicUsize,
     /// Answers end their connections.
     pub(crate) is_closing: AtomicBool,
     /// Connections end as soon as they are idle.
@@ -80,11 +84,12 @@ pub(crate) struct Parts {
     pub(crate) readiness: Arc<Readiness>,
     pub(crate) access: Arc<AccessRing>,
     pub(crate) access_log: AccessLog,
+    pub(crate) is_bare: bool,
 }
 
 impl Gateway {
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { board, cells, readiness, access, access_log } = parts;
+        let Parts { board, cells, readiness, access, access_log, is_bare } = parts;
         Self {
             deciding: Mutex::new(Deciding {
                 decider: Decider::new(Scheduler::new(Chance::from_system())),
@@ -108,6 +113,8 @@ impl Gateway {
             cells,
             access,
             access_log,
+            is_bare,
+            next: AtomicUsize::new(0),
         }
     }
 

@@ -25,7 +25,7 @@ pub(crate) async fn serve(
     head: &Parts,
     stored: Stored<'_>,
     query: &str,
-    mut finish: Finish,
+    mut finish: Box<Finish>,
 ) -> Outcome {
     match ask(client, tables, head, stored, query, &mut finish).await {
         Ok(reply) => reply.respond(client, tables, finish).await,

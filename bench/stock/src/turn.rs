@@ -57,7 +57,7 @@ impl Turn {
         if self.is_cut() {
             return Poll::Ready(());
         }
-        self.patience.lock().unwrap_or_else(PoisonError::into_inner).poll(cx, Mono::now(), until)
+        self.patience.lock().unwrap_or_else(PoisonError::into_inner).poll(cx, until)
     }
 
     pub(crate) fn phase(&self) -> Phase {
@@ -69,14 +69,17 @@ impl Turn {
         }
     }
 
-    /// When the phase began.
+    /// When the phase began; said of all but [`Phase::Busy`].
     pub(crate) fn since(&self) -> Mono {
         Mono(self.since.load(Relaxed))
     }
 
     pub(crate) fn enter(&self, phase: Phase) {
         self.phase.store(phase as u8, Relaxed);
-        self.since.store(Mono::now().0, Relaxed);
+        // Of a request in hand it is its end that counts.
+        if phase != Phase::Busy {
+            self.since.store(Mono::now().0, Relaxed);
+        }
     }
 
     /// Bytes came from the client.

@@ -26,6 +26,7 @@ use llmgw_http::tls::TlsFault;
 use llmgw_kit::clock::Mono;
 use tokio::time::timeout;
 
+use crate::bell::Bell;
 use crate::engine_io::{EngineIo, Place, Target};
 use crate::pieces::Pieces;
 use crate::pool::Pool;
@@ -34,29 +35,42 @@ use crate::turn::Turn;
 /// A connection with the half of hyper that runs it.
 pub(crate) struct Wire {
     sender: SendRequest<Pieces>,
-    connection: Connection<TokioIo<EngineIo>, Pieces>,
+    /// None once it is over; what it had not sent comes back from `sender` then.
+    connection: Option<Connection<TokioIo<EngineIo>, Pieces>>,
+    bell: Arc<Bell>,
+    /// Rings it.
+    waker: Waker,
     has_heard: Arc<AtomicBool>,
-    is_done: bool,
 }
 
 impl Wire {
-    fn drive(&mut self, cx: &mut Context<'_>) {
-        if !self.is_done && Pin::new(&mut self.connection).poll(cx).is_ready() {
+    /// Takes what has come and sends what can be sent; `cx` is woken for more.
+    fn drive(&mut self, cx: &Context<'_>) {
+        self.bell.call(cx.waker());
+        self.turn();
+    }
+
+    fn turn(&mut self) {
+        let mut cx = Context::from_waker(&self.waker);
+        if let Some(connection) = &mut self.connection
+            && Pin::new(connection).poll(&mut cx).is_ready()
+        {
             // Whoever waits for an answer or a body hears of an error there.
-            self.is_done = true;
+            self.connection = None;
         }
     }
 
-    /// Whether it can take a request, once whatever has come was looked at.
-    pub(crate) fn is_healthy(&mut self, cx: &mut Context<'_>) -> bool {
-        self.drive(cx);
-        !self.is_done && self.sender.is_ready()
+    /// Whether it can take a request, once whatever has come was looked at. For one that nobody waits for.
+    pub(crate) fn is_healthy(&mut self) -> bool {
+        self.bell.mute();
+        self.turn();
+        self.connection.is_some() && self.sender.is_ready()
     }
 }
 
-/// What is sent, as often as it takes.
+/// What is sent, as often as it takes; none when it cannot be said again.
 pub(crate) trait Outgoing {
-    fn request(&self) -> Request<Pieces>;
+    fn request(&mut self) -> Option<Request<Pieces>>;
 }
 
 /// How long an exchange may take.
@@ -85,14 +99,16 @@ pub(crate) async fn exchange(
     pool: &Pool,
     turn: &Turn,
     target: &Target<'_>,
-    outgoing: &impl Outgoing,
+    outgoing: &mut impl Outgoing,
     limits: Limits,
 ) -> Result<(hyper::http::response::Parts, Upstream), Fault> {
-    let mut idle = poll_fn(|cx| Poll::Ready(pool.checkout(&target.place, cx))).await;
     let mut connect_time = None;
+    let now = Mono::now();
+    let (mut unsent, mut is_tried) = (None, false);
     loop {
+        let idle = if is_tried { None } else { pool.checkout(&target.place, now) };
         let is_reused = idle.is_some();
-        let mut wire = match idle.take() {
+        let mut wire = match idle {
             Some(wire) => wire,
             None => {
                 let began = Mono::now();
@@ -101,14 +117,24 @@ pub(crate) async fn exchange(
                 wire
             }
         };
-        match ask(&mut wire, turn, outgoing.request(), limits).await {
+        let closed = Fault::Exchange(ExchangeError::ClosedBeforeHead);
+        let request = unsent.take().or_else(|| outgoing.request()).ok_or(closed)?;
+        match ask(&mut wire, turn, request, &mut unsent, limits).await {
             Ok(response) => {
+                if is_reused {
+                    pool.counts().reused();
+                }
                 let (head, body) = response.into_parts();
                 let idle_limit = Duration::from_millis(target.idle_limit_ms().into());
                 let place = target.place.clone();
                 return Ok((head, Upstream { wire: Some(wire), body, place, idle_limit, connect_time }));
             }
-            Err(Fault::Exchange(ExchangeError::ClosedBeforeHead)) if is_reused => pool.counts().retried(),
+            // It was closed while it was idle: another one will do.
+            Err(Fault::Exchange(_)) if is_reused && unsent.is_some() => pool.counts().stale(),
+            Err(Fault::Exchange(ExchangeError::ClosedBeforeHead)) if is_reused => {
+                pool.counts().retried();
+                is_tried = true;
+            }
             Err(fault) => return Err(fault),
         }
     }
@@ -124,33 +150,41 @@ async fn connect(pool: &Pool, target: &Target<'_>, limits: Limits) -> Result<Box
     let has_heard = Arc::new(AtomicBool::new(false));
     let io = TokioIo::new(EngineIo::new(stream, has_heard.clone()));
     // A hundred header lines: for more, hyper would make its tables on the heap for each head.
-    let (sender, mut connection) = Builder::new()
+    let (sender, connection) = Builder::new()
         .writev(true)
         .max_header_size(RESPONSE_HEAD_BYTES_MAX)
         .max_buf_size(RESPONSE_HEAD_BYTES_MAX)
         .handshake(io)
         .await
         .map_err(|_| Fault::Exchange(ExchangeError::ClosedBeforeHead))?;
+    let bell = Bell::new();
+    let mut wire = Wire { sender, connection: Some(connection), waker: bell.clone().into(), bell, has_heard };
     // A fresh connection takes a request once it has run.
-    let is_done = poll_fn(|cx| Poll::Ready(Pin::new(&mut connection).poll(cx).is_ready())).await;
-    Ok(Box::new(Wire { sender, connection, has_heard, is_done }))
+    wire.turn();
+    Ok(Box::new(wire))
 }
 
 async fn ask(
     wire: &mut Wire,
     turn: &Turn,
     request: Request<Pieces>,
+    unsent: &mut Option<Request<Pieces>>,
     limits: Limits,
 ) -> Result<Response<Incoming>, Fault> {
     let began = Mono::now();
     wire.has_heard.store(false, Relaxed);
     let until = (began + limits.first_byte).min(limits.deadline);
     let mut answer = pin!(wire.sender.try_send_request(request));
-    poll_fn(|cx| {
+    after_the_others().await;
+    let answer = poll_fn(|cx| {
         wire.drive(cx);
-        if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
+        // Nothing but a turn of the connection brings the answer.
+        if let Poll::Ready(answer) = answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             let has_heard = wire.has_heard.load(Relaxed);
-            return Poll::Ready(answer.map_err(|error| Fault::Exchange(answer_error(&error, has_heard))));
+            return Poll::Ready(answer.map_err(|mut error| {
+                *unsent = error.take_message();
+                Fault::Exchange(answer_error(&error, has_heard))
+            }));
         }
         let is_late = turn.poll_until(cx, until);
         is_late.map(|()| {
@@ -161,7 +195,25 @@ async fn ask(
             })
         })
     })
-    .await
+    .await;
+    after_the_others().await;
+    answer
+}
+
+/// Lets the tasks go first that are ready now, once.
+///
+/// Everything that has come is read before anything is written: what goes to one peer leaves in one go, and wakes a
+/// process on this machine once, where it would go to sleep and be woken for each write.
+async fn after_the_others() {
+    let mut has_yielded = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut has_yielded, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 fn connect_error(error: &io::Error) -> ExchangeError {
@@ -216,10 +268,14 @@ pub(crate) type Broken = (Reason, &'static str);
 impl Upstream {
     /// The next piece of the body; nothing at its end.
     pub(crate) fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Broken>>> {
-        // Once for what is there, and once for what the connection has brought.
+        // Once for what is there, and once for what the connection has brought: nothing but a turn of it brings more.
+        // Before there is nothing to wait for, it has had that turn, so that it may be silent till then.
         let mut has_driven = false;
+        if let Some(wire) = &self.wire {
+            wire.bell.mute();
+        }
         loop {
-            match Pin::new(&mut self.body).poll_frame(cx) {
+            match Pin::new(&mut self.body).poll_frame(&mut Context::from_waker(Waker::noop())) {
                 Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
                     Ok(piece) if !piece.is_empty() => return Poll::Ready(Some(Ok(piece))),
                     // Trailers stay here.
@@ -250,8 +306,9 @@ impl Upstream {
     pub(crate) fn release(&mut self, pool: &Pool, now: Mono) -> bool {
         let Some(mut wire) = self.wire.take() else { return false };
         // Nobody waits here: the next one to use it looks at it for itself.
-        let is_ready = wire.sender.is_ready() || wire.is_healthy(&mut Context::from_waker(Waker::noop()));
-        if is_ready && !wire.is_done && self.body.is_end_stream() {
+        wire.bell.mute();
+        let is_ready = wire.sender.is_ready() || wire.is_healthy();
+        if is_ready && wire.connection.is_some() && self.body.is_end_stream() {
             pool.put(&self.place, wire, self.idle_limit, now);
         }
         true

@@ -114,3 +114,19 @@ fn a_stream_that_runs_at_the_end_is_told_so_in_the_stream() {
     assert_ne!(stream.end(), End::Complete);
     end.join().expect("it ended well");
 }
+
+#[test]
+fn the_bare_mode_passes_whole_answers_and_streams_to_the_endpoints_in_turn_and_counts_nothing() {
+    let engines = [Engine::local(), Engine::local()];
+    let builder = engines.iter().fold(Gateway::builder().arg("--bare"), |builder, engine| builder.engine(engine));
+    let gateway = builder.start(Path::new(env!("CARGO_BIN_EXE_llmgw-stock")));
+    for body in [chat("hello").max_tokens(4).json(), chat("hello").max_tokens(4).streamed().json()] {
+        for _ in 0..2 {
+            let reply = raw::post(gateway.addr(), CHAT, &body);
+            assert_eq!((reply.status, reply.end), (200, End::Complete), "{}", reply.text());
+        }
+    }
+    assert_eq!(engines.each_ref().map(|engine| engine.calls().len()), [2, 2]);
+    assert_eq!(gateway.metrics().sum("llmgw_requests_total", &[("status", "200")]).unwrap_or(0.0), 0.0);
+    gateway.finish(&[]);
+}

@@ -129,7 +129,7 @@ impl Comparison {
 
     /// What the others are compared with: nginx where it ran, otherwise the first that is not ours.
     pub(crate) fn base(&self) -> Option<&str> {
-        let is_ours = |name: &&String| matches!(name.as_str(), "llmgw" | "stock" | DIRECT);
+        let is_ours = |name: &&String| matches!(name.as_str(), "llmgw" | "stock" | "stock-bare" | DIRECT);
         let nginx = self.gateways.iter().find(|name| *name == "nginx");
         nginx.or_else(|| self.gateways.iter().find(|name| !is_ours(name))).map(String::as_str)
     }

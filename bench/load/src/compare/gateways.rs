@@ -23,11 +23,8 @@ pub(crate) struct Gateway {
 /// All, the product first.
 pub(crate) const GATEWAYS: &[Gateway] = &[
     Gateway { name: "llmgw", launch: llmgw, version: |place| ours(&place.programs.llmgw) },
-    Gateway {
-        name: "stock",
-        launch: stock,
-        version: |place| place.programs.stock.as_ref().filter(|path| path.is_file()).and_then(|path| ours(path)),
-    },
+    Gateway { name: "stock", launch: |place, port| stock(place, port, &[]), version: stock_version },
+    Gateway { name: "stock-bare", launch: |place, port| stock(place, port, &["--bare"]), version: stock_version },
     Gateway { name: "nginx", launch: nginx, version: |_| said(system("nginx"), &["-v"]) },
     Gateway { name: "haproxy", launch: haproxy, version: |_| said(system("haproxy"), &["-v"]) },
     Gateway {
@@ -107,10 +104,14 @@ fn llmgw(place: &Place, port: u16) -> io::Result<Launch> {
     Ok(Launch::new(&place.programs.llmgw).arg("server").arg("--config").arg(config))
 }
 
-fn stock(place: &Place, port: u16) -> io::Result<Launch> {
+fn stock_version(place: &Place) -> Option<String> {
+    place.programs.stock.as_ref().filter(|path| path.is_file()).and_then(|path| ours(path))
+}
+
+fn stock(place: &Place, port: u16, more: &[&str]) -> io::Result<Launch> {
     let program = place.programs.stock.as_ref().ok_or_else(|| io::Error::other("stock is not built"))?;
     let config = place.file("stock.yaml", &server_yaml(place, port)?)?;
-    Ok(Launch::new(program).arg("--config").arg(config))
+    Ok(Launch::new(program).arg("--config").arg(config).args(more.iter().copied()))
 }
 
 fn nginx(place: &Place, port: u16) -> io::Result<Launch> {
