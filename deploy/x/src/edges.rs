@@ -98,13 +98,18 @@ pub(crate) const ROOMS: &[Room] = &[
     // What joins the rooms, and what nothing may lean on.
     Room { package: "llmgw", may_use: Everything },
     Room { package: "llmgw-test-kit", may_use: Everything },
+    Room {
+        package: "llmgw-isolation",
+        may_use: Only(&["llmgw-kit", "llmgw-types", "llmgw-router", "llmgw-engine-sim"]),
+    },
     Room { package: "llmgw-behaviour", may_use: Only(&["llmgw-test-kit"]) },
     Room { package: "llmgw-sim", may_use: Only(&["llmgw-kit", "llmgw-types", "llmgw-router", "llmgw-engine-sim"]) },
     Room { package: "x", may_use: Only(&[]) },
 ];
 
 /// Packages that no room may be linked with, tests aside for the kit. A tip may lean on a tip above it.
-pub(crate) const TIPS: &[&str] = &["llmgw-stock", "llmgw", "llmgw-test-kit", "llmgw-behaviour", "llmgw-sim", "x"];
+pub(crate) const TIPS: &[&str] =
+    &["llmgw-stock", "llmgw", "llmgw-test-kit", "llmgw-behaviour", "llmgw-isolation", "llmgw-sim", "x"];
 
 /// Any room's tests may use these beside what the room itself may.
 pub(crate) const TEST_ROOMS: &[&str] = &["llmgw-test-kit", "llmgw-engine-sim"];

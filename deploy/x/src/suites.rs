@@ -40,9 +40,12 @@ pub(crate) fn run(mut args: Args) -> Outcome {
         Some("e2e") => Kind::E2e,
         Some("vllm") => Kind::Vllm,
         Some("behaviour") => return behaviour::run(&args.into_rest()),
+        Some("isolation") => return isolation(Length::Full),
         Some("figures") => Kind::Figures,
         Some("all") => Kind::All,
-        Some(other) => return Err(format!("unknown suite {other:?}; there are e2e, vllm, behaviour, figures and all")),
+        Some(other) => {
+            return Err(format!("unknown suite {other:?}; there are e2e, vllm, behaviour, isolation, figures and all"));
+        }
     };
     let filter = args.finish()?;
     test(kind, if is_required { Missing::Fails } else { Missing::Skips }, &filter)
@@ -59,9 +62,21 @@ pub(crate) fn test(kind: Kind, missing: Missing, filter: &[String]) -> Outcome {
             cargo_test(&[], Length::Full, filter)?;
             on_request(E2E, Length::Full, missing, filter)?;
             behaviour::run(&[])?;
+            isolation(Length::Full)?;
             figures::run(Length::Full)
         }
     }
+}
+
+/// What a flood of the lowest band does to the highest, in virtual time: the figures, and at full length the larger
+/// flood. The short form is part of every run of all tests.
+fn isolation(length: Length) -> Outcome {
+    let mut command =
+        cargo(&["test", "--profile", "ci", "-p", "llmgw-isolation", "--", "--nocapture", "--test-threads=1"]);
+    if length == Length::Full {
+        command.env(FULL_LENGTH, "1");
+    }
+    shell::run(&mut command)
 }
 
 /// How long the trials take.
