@@ -12,6 +12,7 @@ use std::time::Duration;
 use llmgw_gateway::CoreSetup;
 use llmgw_router::Board;
 use llmgw_router::access::{AccessLog, AccessRing, RING_CAPACITY};
+use llmgw_router::admission::publish_room;
 use llmgw_router::feed::Feed;
 use llmgw_router::message::CoreMessage;
 use llmgw_router::metrics::CoreCells;
@@ -24,7 +25,7 @@ use llmgw_test_kit::raw::{Connection, End};
 use llmgw_test_kit::{Engine, gateway};
 use llmgw_types::admission::{Admission, QueueOrder, Thresholds};
 use llmgw_types::snapshot::{Endpoint, Member, ModelName, ModelRoute, Placement, ProfileSpec};
-use llmgw_types::{BoardSlot, CoreId, EngineKind, Pool, RouteTable, Snapshot};
+use llmgw_types::{BandRank, BoardSlot, CoreId, EngineKind, Pool, PoolSlot, RouteTable, Snapshot};
 
 use crate::counter;
 
@@ -52,6 +53,8 @@ impl Rig {
         let addr = listener.local_addr().expect("its address");
         let mesh = Mesh::new(1, 1, LANE_CAPACITY).expect("lanes");
         let board = Arc::new(Board::new(1, 4));
+        // Far more than there are clients: the gate is looked at, and passed.
+        let _ = publish_room(&board, PoolSlot(0), [(BandRank(1), 1 << 20)]);
         board.set_ready(BoardSlot(0), true);
         let settings = Arc::new(settings());
         let feed = Arc::new(Latest::default());

@@ -202,6 +202,7 @@ impl Drop for Finish {
             attempt_count: self.attempt_count,
             body_us: since_head(self.received),
             route_us: since_head(self.routed),
+            queue_us: None,
             connect_us: self.connect_time.map(micros),
             first_byte_us: since_head(self.first_byte),
             first_token_us: since_head(self.first_token),

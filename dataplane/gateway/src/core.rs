@@ -20,6 +20,7 @@ use llmgw_router::settings::Settings;
 use llmgw_router::{Board, Dispatcher};
 use llmgw_types::{BoardSlot, CoreId, RequestId};
 
+use crate::admission::Admission;
 use crate::cut::Cut;
 use crate::evidence::Evidence;
 use crate::lanes::Lanes;
@@ -75,6 +76,8 @@ pub(crate) struct Shared {
     pub(crate) dispatcher: RefCell<Dispatcher>,
     /// To the other cores.
     pub(crate) lanes: Rc<Lanes>,
+    /// Who waits for a place, and who gets one.
+    pub(crate) admission: Admission,
     /// How engines answer.
     pub(crate) evidence: Evidence,
     /// Who has which session that is away, and which stored response.
@@ -109,6 +112,7 @@ impl Core {
             pool: Pool::default(),
             connector: EngineConnector,
             dispatcher: RefCell::new(Dispatcher::new(setup.board.clone(), setup.id, scheduler)),
+            admission: Admission::new(lanes.clone(), setup.board.clone(), setup.cells.clone()),
             evidence: Evidence::new(lanes.clone(), setup.board.clone(), setup.cells.clone()),
             sessions: Sessions::new(lanes.clone(), setup.board.clone(), setup.cells.clone()),
             lanes,
@@ -167,6 +171,8 @@ impl Shared {
         }
         *self.newest.borrow_mut() = tables.settings();
         self.evidence.keep_to(tables.routes());
+        self.admission.recount(tables.routes());
+        self.admission.keep_to(tables.routes());
         *self.tables.borrow_mut() = Some(tables);
         // Endpoints may have changed behind their slots; they are asked again.
         self.refusing.borrow_mut().clear();

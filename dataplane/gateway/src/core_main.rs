@@ -41,6 +41,8 @@ pub async fn run(setup: CoreSetup) -> io::Result<()> {
         spawn(accept(core.clone(), listener, stop.clone()));
     }
     spawn(keep_house(core.clone()));
+    let keeper = core.clone();
+    spawn(async move { keeper.admission.keep().await });
     let mut mailbox = inbox.open()?;
     let told = listen(&core, &mut mailbox, &feed).await;
     stop.now();
@@ -98,19 +100,20 @@ fn hear(core: &Core, feed: &Arc<Latest<Feed>>, heard: &mut Heard, message: CoreM
         CoreMessage::Locate(subject, ticket) => heard.push(subject, ticket),
         CoreMessage::Located(ticket, holder) => core.sessions.answered(ticket, holder),
         CoreMessage::Placed(subject, holder) => core.sessions.place(subject, holder),
-        // Requests pass no gate here, so nobody waits and nobody answers.
         CoreMessage::Enqueue(_)
         | CoreMessage::Withdraw(_)
         | CoreMessage::Nudge(_)
         | CoreMessage::Granted(..)
-        | CoreMessage::Refused(..) => {}
+        | CoreMessage::Refused(..) => core.admission.hear(message),
         CoreMessage::Settle => core.is_closing.set(true),
         CoreMessage::Drain => {
             core.is_closing.set(true);
+            core.admission.drain();
             return Some(Told::Drain);
         }
         CoreMessage::Cut => {
             core.is_closing.set(true);
+            core.admission.drain();
             return Some(Told::Cut);
         }
     }

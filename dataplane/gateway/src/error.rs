@@ -21,6 +21,14 @@ pub enum Reason {
     /// The engine that holds the response takes no requests at this time.
     ResponseUnavailable,
     NoEndpoint,
+    /// As many as may wait for a place do already.
+    Full,
+    /// It waited for a place as long as it may.
+    Ttl,
+    /// It made room for a request of a higher band.
+    Displaced,
+    /// Nobody has time to take it into the queue.
+    Overloaded,
     /// This gateway ends before the answer could.
     ShuttingDown,
     EngineUnreachable,
@@ -51,6 +59,10 @@ impl Reason {
             Self::ResponseNotFound => (404, INVALID, "response_not_found"),
             Self::ResponseUnavailable => (503, SERVER, "response_unavailable"),
             Self::NoEndpoint => (503, SERVER, "no_endpoint"),
+            Self::Full => (503, SERVER, "full"),
+            Self::Ttl => (504, SERVER, "ttl"),
+            Self::Displaced => (503, SERVER, "displaced"),
+            Self::Overloaded => (503, SERVER, "overloaded"),
             Self::ShuttingDown => (503, SERVER, "shutting_down"),
             Self::EngineUnreachable => (502, SERVER, "engine_unreachable"),
             Self::EngineTls => (502, SERVER, "engine_tls"),
@@ -81,7 +93,13 @@ impl Reason {
     /// Seconds after which trying again makes sense, for refusals that pass.
     pub const fn retry_after(self) -> Option<u32> {
         match self {
-            Self::NoEndpoint | Self::ResponseUnavailable | Self::ShuttingDown => Some(1),
+            Self::NoEndpoint
+            | Self::ResponseUnavailable
+            | Self::Full
+            | Self::Ttl
+            | Self::Displaced
+            | Self::Overloaded
+            | Self::ShuttingDown => Some(1),
             _ => None,
         }
     }
@@ -171,6 +189,10 @@ mod tests {
             Reason::ResponseNotFound,
             Reason::ResponseUnavailable,
             Reason::NoEndpoint,
+            Reason::Full,
+            Reason::Ttl,
+            Reason::Displaced,
+            Reason::Overloaded,
             Reason::ShuttingDown,
             Reason::EngineUnreachable,
             Reason::EngineTls,

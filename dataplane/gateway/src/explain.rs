@@ -7,13 +7,14 @@
 use std::fmt::Write as _;
 
 use llmgw_openai::json;
-use llmgw_router::scheduler::explain::{CandidateLook, Explanation, PoolLook};
+use llmgw_router::admission::UNBOUNDED;
+use llmgw_router::scheduler::explain::{AdmissionLook, CandidateLook, Explanation, PoolLook};
 use llmgw_types::snapshot::ArchivedRouteTable;
 
 /// The longest header value. Common clients take 8 KiB and more of a whole head.
 const BYTES_MAX: usize = 6 << 10;
-/// Kept free for what follows the decisions: two names of 256 bytes and a few words.
-const END_BYTES: usize = 700;
+/// Kept free for what follows the decisions: some names of 256 bytes, gates and a few words.
+const END_BYTES: usize = 2200;
 /// What a decision may take whatever comes after it.
 const DECISION_BYTES: usize = 1800;
 /// Kept free for what follows the candidates.
@@ -45,11 +46,57 @@ pub fn text(explanation: &Explanation, table: &ArchivedRouteTable) -> String {
         string(&mut out, table.endpoints.get(endpoint.idx()).map_or("", |endpoint| endpoint.name.as_str()));
         out.push('}');
     }
+    if let Some(look) = &explanation.admission {
+        admission(&mut out, look, table);
+    }
     if explanation.is_over_budget {
         out.push_str(",\"is_over_budget\":true");
     }
     out.push('}');
     out
+}
+
+/// How the request came by its place: what its band is held to, and what stood at the gates when it was tried last.
+fn admission(out: &mut String, look: &AdmissionLook, table: &ArchivedRouteTable) {
+    let Some(bands) = table.models.get(look.model as usize).map(|model| &model.admission.bands) else { return };
+    let Some(band) = bands.get(look.band) else { return };
+    out.push_str(",\"admission\":{\"band\":");
+    string(out, &band.name);
+    let (ceiling, share) = (band.saturation_ceiling.to_native(), band.capacity_share.to_native());
+    let _ =
+        write!(out, ",\"saturation_ceiling\":{ceiling},\"capacity_share\":{share},\"waited_ms\":{}", look.waited_ms);
+    if share < 1.0 {
+        out.push_str(
+            ",\"note\":\"capacity_share leaves places of the batch free for higher bands: a full batch makes \
+            anybody wait for a place\"",
+        );
+    }
+    out.push_str(",\"gates\":[");
+    for (at, gate) in look.gates.iter().enumerate() {
+        out.push_str(if at > 0 { ",{\"pool\":" } else { "{\"pool\":" });
+        string(out, table.pools.get(gate.pool as usize).map_or("", |pool| pool.label.as_str()));
+        let _ = write!(out, ",\"load\":{},\"room\":", gate.load);
+        let is_unbounded = gate.room == UNBOUNDED;
+        let _ = if is_unbounded { write!(out, "null") } else { write!(out, "{}", gate.room) };
+        let waiting = gate.waiting.idx().checked_sub(1).and_then(|at| bands.get(at));
+        if let Some(waiting) = waiting {
+            out.push_str(",\"waiting\":");
+            string(out, &waiting.name);
+        }
+        let why = if is_unbounded {
+            "this band never waits"
+        } else if gate.load >= gate.room.into() {
+            "as many requests as this band may be the last of"
+        } else if gate.waiting.idx() > look.band {
+            "others of this band or a higher one wait"
+        } else {
+            "there is room"
+        };
+        out.push_str(",\"why\":");
+        string(out, why);
+        out.push('}');
+    }
+    out.push_str("]}");
 }
 
 /// One look at a pool; `None` when there is no room for any of it.

@@ -48,6 +48,8 @@ pub(crate) struct Finish {
     first_token: Option<Mono>,
     last_token: Option<Mono>,
     overhead_us: Option<u64>,
+    /// In queues for a place.
+    waited: Duration,
     usage: Option<Usage>,
     sent_bytes: u64,
     explanation: Option<String>,
@@ -89,6 +91,7 @@ impl Finish {
             first_token: None,
             last_token: None,
             overhead_us: None,
+            waited: Duration::ZERO,
             usage: None,
             sent_bytes: 0,
             explanation: None,
@@ -126,6 +129,16 @@ impl Finish {
     /// The body has been received whole.
     pub(crate) fn received(&mut self, at: Mono) {
         self.received = Some(at);
+    }
+
+    /// It has waited for a place, so long in all.
+    pub(crate) fn waited(&mut self, time: Duration) {
+        self.waited += time;
+    }
+
+    /// Time in queues for a place.
+    pub(crate) fn queue_time(&self) -> Duration {
+        self.waited
     }
 
     /// The pool and endpoint of an attempt.
@@ -262,6 +275,7 @@ impl Drop for Finish {
             attempt_count: self.attempt_count,
             body_us: since_head(self.received),
             route_us: since_head(self.routed),
+            queue_us: Some(micros(self.waited)).filter(|micros| *micros > 0),
             connect_us: self.connect_time.map(micros),
             first_byte_us: since_head(self.first_byte),
             first_token_us: since_head(self.first_token),

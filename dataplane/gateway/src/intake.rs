@@ -100,6 +100,27 @@ impl Intake {
         }
     }
 
+    /// Who is behind it, in the client's own words.
+    pub(crate) fn user(&self) -> Option<Cow<'_, str>> {
+        match &self.found {
+            Found::Json(scan) => Some(scan.user?.read(&self.body)),
+            Found::Multipart(_) => None,
+        }
+    }
+
+    /// The most tokens that it may be answered with, where it says so; of all its answers together.
+    pub(crate) fn output_limit(&self) -> Option<u64> {
+        match &self.found {
+            Found::Json(scan) => Some(scan.output_limit()?.saturating_mul(scan.n.unwrap_or(1).max(1))),
+            Found::Multipart(_) => None,
+        }
+    }
+
+    /// What it holds in memory.
+    pub(crate) fn size_bytes(&self) -> usize {
+        self.body.len()
+    }
+
     /// The stored response that this request goes on from.
     pub fn previous_response(&self) -> Option<Cow<'_, str>> {
         match &self.found {

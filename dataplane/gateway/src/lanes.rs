@@ -1,6 +1,6 @@
 //! A core's ends of its lanes to the others, and whose each thing is.
 //!
-//! Used by `evidence` and `sessions`. Never waits: a full lane is said to the sender.
+//! Used by `admission`, `evidence` and `sessions`. Never waits: a full lane is said to the sender.
 
 use std::cell::{OnceCell, RefCell};
 
@@ -41,5 +41,17 @@ impl Lanes {
     /// Sends. Answer: whether there was room.
     pub(crate) fn send(&self, to: CoreId, message: CoreMessage) -> bool {
         self.post.get().is_some_and(|post| post.borrow_mut().try_send(to, message).is_ok())
+    }
+
+    /// Sends what must arrive: what finds no room waits for [`Lanes::flush`].
+    pub(crate) fn send_or_keep(&self, to: CoreId, message: CoreMessage) {
+        if let Some(post) = self.post.get() {
+            post.borrow_mut().send_or_keep(to, message);
+        }
+    }
+
+    /// Tries again what waits. Answer: whether nothing waits any more.
+    pub(crate) fn flush(&self) -> bool {
+        self.post.get().is_none_or(|post| post.borrow_mut().flush())
     }
 }

@@ -19,6 +19,7 @@ pub mod resolve;
 pub mod route;
 pub mod tail;
 
+mod admission;
 mod attempt;
 mod connection;
 mod core;
@@ -35,6 +36,7 @@ mod routing;
 mod serve;
 mod sessions;
 mod snapshot;
+mod submit;
 mod whole;
 
 pub use core_main::run;

@@ -73,6 +73,9 @@ fn own_draft(conn: &mut ServerConn<Tcp>, status: u16, finish: &Finish) -> Respon
     let mut draft = begin(conn, status, finish);
     draft.header("server", "llmgw").header("content-type", "application/json");
     draft.header("x-request-id", finish.id().text().as_str());
+    if finish.queue_time().as_millis() > 0 {
+        add_queue_time(&mut draft, finish);
+    }
     add_explanation(&mut draft, finish);
     draft
 }
@@ -115,7 +118,21 @@ fn add_ours(draft: &mut ResponseDraft, served: &Served<'_>, overhead_us: u64, fi
     // Room for every u64.
     let _ = write!(digits, "{overhead_us}");
     draft.header("x-llmgw-overhead-us", digits.as_bytes());
+    add_queue_time(draft, finish);
     add_explanation(draft, finish);
+}
+
+/// Time in queues for a place, in whole milliseconds.
+fn add_queue_time(draft: &mut ResponseDraft, finish: &Finish) {
+    let waited = finish.queue_time();
+    if waited.is_zero() {
+        draft.header("x-llmgw-queue-ms", "0");
+        return;
+    }
+    let mut digits = Digits::default();
+    // Room for every u64.
+    let _ = write!(digits, "{}", u64::try_from(waited.as_millis()).unwrap_or(u64::MAX));
+    draft.header("x-llmgw-queue-ms", digits.as_bytes());
 }
 
 fn add_explanation(draft: &mut ResponseDraft, finish: &Finish) {

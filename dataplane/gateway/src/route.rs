@@ -42,6 +42,8 @@ pub struct Inference {
     pub streams: Streams,
     /// Whether `stream_options` may be added for a client that did not ask for usage.
     pub injects_usage: bool,
+    /// Whether it takes a place in the engine's batch, and so waits for one.
+    pub waits: bool,
     /// How an engine that orders its queue by priority is told a request's.
     pub priority: PriorityIn,
     /// Whether the engine may hold the answer for a later request that names it.
@@ -93,12 +95,14 @@ const JSON: Inference = Inference {
     errors: ErrorStyle::OpenAi,
     streams: Streams::Never,
     injects_usage: false,
+    waits: true,
     priority: PriorityIn::Body,
     stores: false,
 };
 const GENERATION: Inference = Inference { streams: Streams::OnRequest, ..JSON };
 const JUDGEMENT: Inference = Inference { usage: UsageReport::IfAny, ..JSON };
-const NO_TOKENS: Inference = Inference { usage: UsageReport::Never, priority: PriorityIn::Nowhere, ..JSON };
+const NO_TOKENS: Inference =
+    Inference { usage: UsageReport::Never, waits: false, priority: PriorityIn::Nowhere, ..JSON };
 const AUDIO_IN: Inference = Inference {
     body: BodyKind::Multipart,
     usage: UsageReport::IfAny,
@@ -124,7 +128,7 @@ pub static ROUTES: [Inference; 16] = [
     Inference { path: "/detokenize", ..NO_TOKENS },
     Inference { path: "/v1/audio/transcriptions", ..AUDIO_IN },
     Inference { path: "/v1/audio/translations", ..AUDIO_IN },
-    Inference { path: "/v1/audio/speech", ..NO_TOKENS },
+    Inference { path: "/v1/audio/speech", waits: true, ..NO_TOKENS },
 ];
 
 /// A request about a stored response.

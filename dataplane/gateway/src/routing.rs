@@ -2,6 +2,8 @@
 //!
 //! Made once when the model is known; asked for a place as often as the request is tried. Called by `serve`.
 
+use std::time::Duration;
+
 use llmgw_http::head::RequestHead;
 use llmgw_kit::clock::Mono;
 use llmgw_router::Wanted;
@@ -15,6 +17,7 @@ use crate::error::{ApiError, Reason};
 use crate::explain;
 use crate::finish::Finish;
 use crate::intake::Intake;
+use crate::retry::AtGates;
 use crate::snapshot::Tables;
 
 /// Names a routing profile of the configuration, in place of the model's own.
@@ -23,6 +26,8 @@ const PROFILE: &str = "x-llmgw-profile";
 const EXPLAIN: &str = "x-llmgw-explain";
 /// Names a priority band of the model, in place of its highest.
 const BAND: &str = "x-llmgw-band";
+/// What an answer is taken to cost that has no limit of its own. Units: tokens.
+const OUTPUT_TOKENS: u64 = 512;
 /// Profiles listed in a message; more are not.
 const NAMES_SHOWN: usize = 64;
 
@@ -75,6 +80,22 @@ impl Routing {
     /// What the decision is to be explained in, for a client that asked.
     pub(crate) fn explanation(&mut self) -> Option<&mut Explanation> {
         self.explanation.as_deref_mut()
+    }
+
+    /// It has waited for a place, so long in all.
+    pub(crate) fn waited(&mut self, time: Duration) {
+        if let Some(look) = self.explanation.as_mut().and_then(|explanation| explanation.admission.as_mut()) {
+            look.waited_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        }
+    }
+
+    /// What it is at the gates of its pools.
+    pub(crate) fn at_gates(&self, intake: &Intake, tokens: u32, takes_places: bool, deadline: Mono) -> AtGates {
+        // Two who collide share a turn; nobody is shut out by it.
+        let tenant = intake.user().map_or(0, |user| key_hash(user.as_bytes()) as u32);
+        let output = u32::try_from(intake.output_limit().unwrap_or(OUTPUT_TOKENS)).unwrap_or(u32::MAX);
+        let bytes = u32::try_from(intake.size_bytes()).unwrap_or(u32::MAX);
+        AtGates { band: self.band, takes_places, tenant, cost: tokens.saturating_add(output), bytes, deadline }
     }
 
     /// Has the decision told with the answer, if that was asked for.

@@ -28,10 +28,11 @@ use crate::intake::Intake;
 use crate::piece::Broken;
 use crate::relay::{self, Answer};
 use crate::respond::{self, Served};
-use crate::retry::{Granted, Tries, Why};
+use crate::retry::{Granted, Step, Tries, Why};
 use crate::route::{Inference, Route, Streams, error_style, route, split_query};
 use crate::routing::Routing;
 use crate::snapshot::Tables;
+use crate::submit::{self, Waited};
 use crate::{intake, resolve, whole};
 
 /// Serves one request whose head has arrived, to the end of its answer.
@@ -92,10 +93,20 @@ async fn infer(
         Either::Left(wanted) => wanted?,
         Either::Right(()) => return Ok(()),
     };
-    let mut tries = Tries::new(core, tables, wanted, routing.subject());
-    let first = tries.first(routing.explanation());
+    let at_gates = routing.at_gates(&intake, tokens, route.waits, deadline);
+    let mut tries = Tries::new(core, tables, wanted, at_gates, routing.subject());
+    let first = tries.first(received, None, routing.explanation());
     routing.tell(tables, finish);
-    let mut at = first?;
+    let mut at = match first? {
+        Step::Go(at) => at,
+        // Boxed, so that requests that pass carry nothing of it.
+        Step::Wait(wait) => {
+            match Box::pin(submit::wait(core, tables, wait, &mut tries, &mut routing, conn, finish)).await? {
+                Waited::Go(at) => at,
+                Waited::Gone => return Ok(()),
+            }
+        }
+    };
     let is_streaming = route.streams == Streams::OnRequest && intake.is_streaming();
     let wants_usage = core.settings.inject_usage && route.injects_usage && is_streaming && !intake.asks_for_usage();
     let id = finish.id().text();
@@ -131,14 +142,27 @@ async fn infer(
                 (Why::of_error(error.reason), Err(error))
             }
         };
-        let next = why.and_then(|why| tries.next(slot, why, Mono::now(), routing.explanation()));
-        if why.is_some() {
-            routing.tell(tables, finish);
-        }
+        let Some(why) = why else {
+            match outcome {
+                Ok(asked) => break (asked, served),
+                Err(error) => return Err(tries.failed(error)),
+            }
+        };
+        let failed = (slot, at.place.take(), at.model);
+        let next = tries.next(failed, why, Mono::now(), routing.explanation());
+        routing.tell(tables, finish);
         match (next, outcome) {
-            (Some(next), _) => at = next,
-            (None, Ok(asked)) => break (asked, served),
-            (None, Err(error)) => return Err(tries.failed(error)),
+            (Ok(Some(Step::Go(next))), _) => at = next,
+            (Ok(Some(Step::Wait(wait))), _) => {
+                // What the engine said is given up for a place elsewhere, and the connection with it.
+                match Box::pin(submit::wait(core, tables, wait, &mut tries, &mut routing, conn, finish)).await? {
+                    Waited::Go(next) => at = next,
+                    Waited::Gone => return Ok(()),
+                }
+            }
+            (Ok(None) | Err(_), Ok(asked)) => break (asked, served),
+            (Ok(None), Err(error)) => return Err(tries.failed(error)),
+            (Err(refused), Err(_)) => return Err(refused),
         }
     };
     // Nobody will be asked again: a long answer must not keep a long prompt in memory.
@@ -147,7 +171,7 @@ async fn infer(
     let Asked { mut upstream, sent_at, arrived, adds_usage, body } = asked;
     let (opened, slot) = (Mono::now(), at.grant.slot);
     finish.connected(upstream.connect_time());
-    let overhead = sent_at.since(received);
+    let overhead = sent_at.since(received).saturating_sub(finish.queue_time());
     let answer = Answer { head: &answer, served: &served, slot, overhead, sent_at, arrived, opened };
     if route.stores {
         match body {

@@ -47,6 +47,8 @@ pub struct AccessRecord {
     pub body_us: Option<u64>,
     /// Head to the first choice of an endpoint.
     pub route_us: Option<u64>,
+    /// Time in queues for a place; none where it passed at once.
+    pub queue_us: Option<u64>,
     /// Time to connect to the engine that answered, TLS included; none on a connection used before.
     pub connect_us: Option<u64>,
     /// Head to the head of the engine's answer.

@@ -1,7 +1,7 @@
 //! What is known of one endpoint, in cells that have one writer each and that anyone may read: its checks, its engine's
 //! newest sample, its breaker. Never knows what is made of it.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use llmgw_kit::clock::Mono;
 
@@ -83,6 +83,10 @@ pub struct EndpointCells {
     metrics: AtomicU8,
     /// Side runtime: requests it runs at once, configured or learned; 0 is not known.
     batch_capacity: AtomicU32,
+    /// Side runtime: whether that number is a limit: configured, or learned while requests waited there.
+    is_capacity_limit: AtomicBool,
+    /// Side runtime: requests of the newest sample that were not ours.
+    foreign: AtomicU16,
     /// Side runtime: tokens its KV cache holds, configured or published; 0 is not known.
     kv_capacity_tokens: AtomicU64,
     /// Side runtime: how many endpoints had the slot before.
@@ -110,6 +114,8 @@ impl Default for EndpointCells {
             sampled_at: AtomicU64::new(0),
             metrics: AtomicU8::new(0),
             batch_capacity: AtomicU32::new(0),
+            is_capacity_limit: AtomicBool::new(false),
+            foreign: AtomicU16::new(0),
             kv_capacity_tokens: AtomicU64::new(0),
             tenure: AtomicU32::new(0),
             breaker: AtomicU8::new(0),
@@ -125,6 +131,8 @@ impl EndpointCells {
         self.tenure.store(self.tenure().wrapping_add(1), Ordering::Release);
         self.ready.store(false, Ordering::Release);
         self.draining.store(false, Ordering::Release);
+        self.is_capacity_limit.store(false, Ordering::Release);
+        self.foreign.store(0, Ordering::Relaxed);
         for cell in [&self.running, &self.waiting, &self.batch_capacity] {
             cell.store(0, Ordering::Relaxed);
         }
@@ -228,6 +236,27 @@ impl EndpointCells {
             MetricsState::Stale => 2,
         };
         self.metrics.store(word, Ordering::Release);
+    }
+
+    /// Whether [`EndpointCells::batch_capacity`] is known to be a limit: it is configured, or requests were seen to
+    /// wait there. An engine in which nobody ever waited may run any number.
+    pub fn is_capacity_limit(&self) -> bool {
+        self.is_capacity_limit.load(Ordering::Acquire)
+    }
+
+    /// Says whether the batch capacity is a limit. Owner: the side runtime.
+    pub fn set_capacity_limit(&self, is_limit: bool) {
+        self.is_capacity_limit.store(is_limit, Ordering::Release);
+    }
+
+    /// Requests that the newest sample counted and that were not ours; 65,535 stands for that many and more.
+    pub fn foreign(&self) -> u32 {
+        self.foreign.load(Ordering::Relaxed).into()
+    }
+
+    /// Says how many requests were not ours. Owner: the side runtime, before the sample itself.
+    pub fn set_foreign(&self, count: u32) {
+        self.foreign.store(u16::try_from(count).unwrap_or(u16::MAX), Ordering::Relaxed);
     }
 
     /// Tokens the engine's KV cache holds, where that is configured or published.

@@ -16,7 +16,11 @@ pub const STATUSES: &[&str] = &[
     "502", "503", "504", "other",
 ];
 
+/// Bands of models that are counted apart; more are counted as `other`.
+pub const BAND_ROWS_MAX: usize = 4096;
+
 const MODEL: Label = Label::known("model", "models of the route table, `other` for a request that names none of them");
+const BAND: Label = Label::known("band", "bands of the model");
 const POOL: Label = Label::known("pool", "fabric/gpu_class of the route table, `other` before a pool was chosen");
 
 /// Requests that ended, by outcome. 499 stands for a client that left before the answer began.
@@ -176,6 +180,57 @@ pub static CANDIDATES_FILTERED: MetricDesc = MetricDesc {
     labels: &[Label::closed("filter", &FILTER_NAMES)],
 };
 
+/// See [`BandCells::waiting`].
+pub static ADMISSION_QUEUE_DEPTH: MetricDesc = MetricDesc {
+    name: "llmgw_admission_queue_depth",
+    help: "Requests that wait for a place in one of their model's pools",
+    kind: Kind::Gauge,
+    labels: &[BAND, MODEL],
+};
+/// See [`BandCells::wait`].
+pub static ADMISSION_WAIT: MetricDesc = MetricDesc {
+    name: "llmgw_admission_wait_seconds",
+    help: "Time that requests waited for their place; those that passed at once are not in it",
+    kind: Kind::Histogram(FIRST_TOKEN),
+    labels: &[BAND, MODEL],
+};
+/// Why waiting requests got no place, in the order of [`BandCells::rejected`].
+pub const REJECTIONS: &[&str] =
+    &["full", "ttl", "client_gone", "no_endpoint", "displaced", "overloaded", "shutting_down"];
+/// See [`BandCells::rejected`].
+pub static ADMISSION_REJECTED: MetricDesc = MetricDesc {
+    name: "llmgw_admission_rejected_total",
+    help: "Requests that found no place and did not get one by waiting, by why",
+    kind: Kind::Counter,
+    labels: &[BAND, MODEL, Label::closed("reason", REJECTIONS)],
+};
+/// How requests came by their place, in the order of [`BandCells::admitted`].
+pub const ADMISSIONS: &[&str] = &["passed", "waited"];
+/// See [`BandCells::admitted`].
+pub static ADMISSION_ADMITTED: MetricDesc = MetricDesc {
+    name: "llmgw_admission_admitted_total",
+    help: "Places that requests got: at once, with no message to another core (passed), or by waiting (waited)",
+    kind: Kind::Counter,
+    labels: &[BAND, MODEL, Label::closed("how", ADMISSIONS)],
+};
+/// What is sent about places, in the order of [`CoreCells::gate_messages`].
+pub const GATE_MESSAGES: &[&str] = &["enqueue", "withdraw", "nudge", "granted", "refused"];
+/// See [`CoreCells::gate_messages`].
+pub static ADMISSION_MESSAGES: MetricDesc = MetricDesc {
+    name: "llmgw_admission_messages_total",
+    help: "Messages about places in pools, those a core sends to itself included; none while there is room",
+    kind: Kind::Counter,
+    labels: &[Label::closed("message", GATE_MESSAGES)],
+};
+/// See [`CoreCells::found_by_net`].
+pub static ADMISSION_FOUND_BY_NET: MetricDesc = MetricDesc {
+    name: "llmgw_admission_found_by_net_total",
+    help: "Places that the timer below the messages found free before the message about them came: a handful by \
+           chance, more are a fault of this program",
+    kind: Kind::Counter,
+    labels: &[],
+};
+
 /// Every metric that cores count.
 pub static METRICS: &[&MetricDesc] = &[
     &REQUESTS,
@@ -199,6 +254,12 @@ pub static METRICS: &[&MetricDesc] = &[
     &SESSION_MESSAGES,
     &CANDIDATES_CONSIDERED,
     &CANDIDATES_FILTERED,
+    &ADMISSION_QUEUE_DEPTH,
+    &ADMISSION_WAIT,
+    &ADMISSION_REJECTED,
+    &ADMISSION_ADMITTED,
+    &ADMISSION_MESSAGES,
+    &ADMISSION_FOUND_BY_NET,
 ];
 
 /// The position of a status code in [`STATUSES`].
@@ -237,6 +298,29 @@ impl PoolCells {
             prompt_tokens: Counter::new(),
             completion_tokens: Counter::new(),
             audio_ms: Counter::new(),
+        }
+    }
+}
+
+/// What one core counts for one band of a model.
+pub struct BandCells {
+    /// Its requests that wait.
+    pub waiting: Gauge,
+    /// How long they did, whatever came of it.
+    pub wait: Histogram,
+    /// Those that got no place, by [`REJECTIONS`].
+    pub rejected: [Counter; REJECTIONS.len()],
+    /// Those that got one, by [`ADMISSIONS`].
+    pub admitted: [Counter; ADMISSIONS.len()],
+}
+
+impl BandCells {
+    fn new() -> Self {
+        Self {
+            waiting: Gauge::new(),
+            wait: Histogram::new(FIRST_TOKEN),
+            rejected: std::array::from_fn(|_| Counter::new()),
+            admitted: std::array::from_fn(|_| Counter::new()),
         }
     }
 }
@@ -283,6 +367,12 @@ impl DecisionCells {
 pub struct CoreCells {
     /// By the pool's metric row.
     pub pools: Rows<PoolCells>,
+    /// By the band's metric row.
+    pub bands: Rows<BandCells>,
+    /// Messages about places that this core sent, by [`GATE_MESSAGES`].
+    pub gate_messages: [Counter; GATE_MESSAGES.len()],
+    /// Grants of this core's that no message led to.
+    pub found_by_net: Gauge,
     /// Time added before the answer began.
     pub overhead: Histogram,
     /// Answers without usage, and with absurd usage.
@@ -324,6 +414,9 @@ impl CoreCells {
     pub fn new() -> Self {
         Self {
             pools: Rows::new(POOL_ROWS_MAX, PoolCells::new),
+            bands: Rows::new(BAND_ROWS_MAX, BandCells::new),
+            gate_messages: std::array::from_fn(|_| Counter::new()),
+            found_by_net: Gauge::new(),
             overhead: Histogram::new(OVERHEAD),
             usage_absent: [Counter::new(), Counter::new()],
             broken_streams: Counter::new(),

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use llmgw_router::message::CoreMessage;
 use llmgw_runtime::mailbox::Post;
-use llmgw_runtime::owner::owner_of_number;
-use llmgw_types::{BoardSlot, CoreId};
+use llmgw_runtime::owner::{owner_of, owner_of_number};
+use llmgw_types::{BoardSlot, CoreId, PoolSlot};
 
 /// See the module. One thread uses it, so nobody waits for the lock.
 #[derive(Clone)]
@@ -32,6 +32,11 @@ impl Lanes {
         if self.core_count > 0 {
             let _ = self.post().try_send(owner_of_number(slot.0, self.core_count), message);
         }
+    }
+
+    /// Tells the owner of a gate that one of its pools has new room. Answer: whether its lane had any for that.
+    pub(crate) fn nudge(&self, gate: u64, pool: PoolSlot) -> bool {
+        self.core_count == 0 || self.post().try_send(owner_of(gate, self.core_count), CoreMessage::Nudge(pool)).is_ok()
     }
 
     /// Tries again what waits. Answer: whether nothing waits any more.

@@ -13,6 +13,7 @@ pub mod run;
 
 mod lanes;
 mod publish;
+mod rooms;
 pub mod settings;
 pub mod table;
 pub mod trust;

@@ -80,6 +80,16 @@ pub(crate) static ENDPOINT_KV_CAPACITY: MetricDesc = MetricDesc {
     kind: Kind::Gauge,
     labels: &[REPLICA],
 };
+pub(crate) static POOL_SATURATION: MetricDesc = MetricDesc {
+    name: "llmgw_pool_saturation",
+    help: "How full a pool's engines are: 1 is the healthy limit; the mean of the greater of queue over target and \
+           cache over ceiling",
+    kind: Kind::Gauge,
+    labels: &[
+        Label::known("model", "models of the route table"),
+        Label::known("pool", "fabric/gpu_class of the route table"),
+    ],
+};
 pub(crate) static REPLICAS: MetricDesc = MetricDesc {
     name: "llmgw_replicas",
     help: "Endpoints that serve a model, by state",
@@ -139,6 +149,7 @@ pub static METRICS: &[&MetricDesc] = &[
     &ENDPOINT_METRICS_STALE,
     &ENDPOINT_BATCH_CAPACITY,
     &ENDPOINT_KV_CAPACITY,
+    &POOL_SATURATION,
     &REPLICAS,
     &GENERATION,
     &GENERATION_OLDEST,

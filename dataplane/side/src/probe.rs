@@ -23,7 +23,7 @@ use llmgw_router::board::Board;
 use llmgw_router::readiness::Readiness;
 use llmgw_types::BoardSlot;
 use llmgw_types::snapshot::EngineAddr;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 
 use self::client::{Answer, Buffers, Client, Fault};
 pub(crate) use self::judge::Verdict;
@@ -45,6 +45,8 @@ pub(crate) struct Census {
     board: Arc<Board>,
     readiness: Arc<Readiness>,
     counts: Mutex<Counts>,
+    /// Called whenever an endpoint became ready or ceased to be.
+    changed: Arc<Notify>,
     first_round: watch::Sender<bool>,
 }
 
@@ -63,7 +65,7 @@ impl Census {
         readiness.set_endpoints(0, 0);
         readiness.set_starting(first > 0);
         let counts = Mutex::new(Counts { first, ..Counts::default() });
-        Self { board, readiness, counts, first_round: watch::Sender::new(first == 0) }
+        Self { board, readiness, counts, changed: Arc::default(), first_round: watch::Sender::new(first == 0) }
     }
 
     /// Becomes true when every endpoint was judged once.
@@ -80,8 +82,15 @@ impl Census {
             }
             self.board.set_ready(slot, is_ready);
             counts.ready = if is_ready { counts.ready + 1 } else { counts.ready.saturating_sub(1) };
+            // Room for its requests is made before anybody hears that it is ready, or as near to that as it goes.
+            self.changed.notify_one();
             self.readiness.set_endpoints(counts.ready, counts.known);
         }
+    }
+
+    /// Calls whenever an endpoint became ready or ceased to be.
+    pub(crate) fn changed(&self) -> Arc<Notify> {
+        self.changed.clone()
     }
 
     /// Where it counts.

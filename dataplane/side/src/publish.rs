@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use llmgw_config::ServerConfig;
+use llmgw_kit::clock::Mono;
 use llmgw_router::board::Board;
 use llmgw_router::feed::Feed;
 use llmgw_router::message::CoreMessage;
@@ -16,15 +17,19 @@ use llmgw_router::settings::Settings;
 use llmgw_runtime::mailbox::Latest;
 use llmgw_types::snapshot::SnapshotError;
 use llmgw_types::{BoardSlot, Snapshot};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::time::MissedTickBehavior;
 use tokio_rustls::rustls::ClientConfig;
 
 use crate::lanes::Lanes;
+use crate::rooms::Rooms;
 use crate::run::Stage;
 use crate::settings::settings;
 use crate::table::{self, Addrs, BoardFull, Book, View};
 use crate::trust::{self, TrustError};
 
+/// How often it is looked whether engines have more room or less.
+const LOOK: Duration = Duration::from_millis(25);
 /// How soon a full lane is tried again.
 const FLUSH_AGAIN: Duration = Duration::from_millis(5);
 
@@ -63,6 +68,7 @@ pub(crate) struct Publisher {
     feeds: Vec<Arc<Latest<Feed>>>,
     lanes: Lanes,
     book: Book,
+    rooms: Rooms,
     view: watch::Sender<Arc<View>>,
     told: Stage,
 }
@@ -78,7 +84,18 @@ impl Publisher {
     ) -> Self {
         let book = Book::new(&board, created);
         let settings = Arc::new(settings(&config));
-        Self { config, settings, board, feeds, lanes, book, view: watch::Sender::default(), told: Stage::Serving }
+        let rooms = Rooms::new(board.clone());
+        Self {
+            config,
+            settings,
+            board,
+            feeds,
+            lanes,
+            book,
+            rooms,
+            view: watch::Sender::default(),
+            told: Stage::Serving,
+        }
     }
 
     /// The names of the newest table.
@@ -114,7 +131,10 @@ impl Publisher {
     pub(crate) fn publish(&mut self, addrs: &Addrs) -> Result<u64, PublishError> {
         let trust = self.trust()?;
         let table = table::table(&self.config, addrs, &mut self.book, &self.board)?;
-        let feed = Arc::new(Feed { snapshot: Snapshot::of(&table)?, trust, settings: self.settings.clone() });
+        let snapshot = Snapshot::of(&table)?;
+        // Less room before any core works with the table, more of it only once all do.
+        self.rooms.follow(Arc::new(Snapshot::of(&table)?), Mono::now(), &self.lanes);
+        let feed = Arc::new(Feed { snapshot, trust, settings: self.settings.clone() });
         // Names first: a core's record may be read before this thread comes back here.
         self.view.send_replace(Arc::new(View::of(&table, &self.book)));
         self.feeds.iter().for_each(|latest| latest.put(feed.clone()));
@@ -143,16 +163,32 @@ impl Publisher {
         }
     }
 
+    /// Has room follow the engines. Where one drains, or takes requests again, each core counts its requests there
+    /// anew.
+    fn look(&mut self, addrs: &watch::Receiver<Addrs>) {
+        if self.rooms.look(Mono::now(), &self.lanes) {
+            let known = addrs.borrow().clone();
+            if let Err(error) = self.publish(&known) {
+                tracing::error!(%error, "route table not published");
+            }
+        }
+    }
+
     /// Publishes and passes on until the side runtime stops.
     pub(crate) async fn run(
         mut self,
         mut addrs: watch::Receiver<Addrs>,
         mut stage: watch::Receiver<Stage>,
         mut commands: mpsc::Receiver<Command>,
+        changed: Arc<Notify>,
     ) {
+        let mut look = tokio::time::interval(LOOK);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let is_sent = self.lanes.flush();
             tokio::select! {
+                _ = look.tick() => self.look(&addrs),
+                () = changed.notified() => self.look(&addrs),
                 // A sender that is gone means that the side runtime is ending; whoever ends it aborts this task.
                 Ok(()) = addrs.changed() => {
                     let known = addrs.borrow_and_update().clone();

@@ -261,7 +261,7 @@ impl Parts {
     async fn run(mut self) -> io::Result<()> {
         let mut tasks = JoinSet::new();
         let addrs = Arc::new(watch::Sender::new(Addrs::default()));
-        let first_round = self.census.clone();
+        let (first_round, changed) = (self.census.clone(), self.census.changed());
         let mut roster = Roster::new(self.census, addrs.clone(), self.lanes);
         roster.follow(&self.running.borrow().clone(), &self.publisher.slots());
         let (tell, commands) = mpsc::channel(1);
@@ -284,7 +284,7 @@ impl Parts {
             first_round.end_first_round();
             std::future::pending().await
         });
-        let mut publisher = tokio::spawn(self.publisher.run(addrs.subscribe(), self.stage.clone(), commands));
+        let mut publisher = tokio::spawn(self.publisher.run(addrs.subscribe(), self.stage.clone(), commands, changed));
         let stopped = self.stage.wait_for(|stage| *stage == Stage::Stopped);
         let outcome = tokio::select! {
             _ = stopped => Ok(()),

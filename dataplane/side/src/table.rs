@@ -11,12 +11,12 @@ use std::time::Duration;
 use llmgw_config::server::Scheduling;
 use llmgw_config::url::{EngineUrl, Scheme};
 use llmgw_config::{
-    AdmissionConfig, EndpointConfig, PlacementConfig, RoutingProfileConfig, ScoreConfig, ServerConfig, ThresholdsConfig,
+    EndpointConfig, ModelConfig, PlacementConfig, RoutingProfileConfig, ScoreConfig, ServerConfig, ThresholdsConfig,
 };
 use llmgw_engines::kind::engine;
 use llmgw_obs::rows::{RowIdx, RowNames};
 use llmgw_router::board::{Board, SlotBook};
-use llmgw_router::metrics::POOL_ROWS_MAX;
+use llmgw_router::metrics::{BAND_ROWS_MAX, POOL_ROWS_MAX};
 use llmgw_router::scheduler::registry;
 use llmgw_types::admission::{Admission, Band, QueueOrder, Thresholds};
 use llmgw_types::snapshot::{Endpoint, EngineAddr, Member, ModelName, ModelRoute, Placement, ProfileSpec, SessionSpec};
@@ -93,6 +93,8 @@ pub struct Book {
     slot_names: HashMap<BoardSlot, Arc<str>>,
     gates: GateBook,
     rows: RowNames<2>,
+    /// Of model and band.
+    band_rows: RowNames<2>,
     generation: u64,
     created: u64,
 }
@@ -112,6 +114,7 @@ impl Book {
             slot_names: HashMap::new(),
             gates: GateBook::new(),
             rows: RowNames::new(POOL_ROWS_MAX),
+            band_rows: RowNames::new(BAND_ROWS_MAX),
             generation: 0,
             created,
         }
@@ -216,7 +219,7 @@ pub fn table(config: &ServerConfig, addrs: &Addrs, book: &mut Book, board: &Boar
             pools,
             profile,
             placement: placement(&model.placement),
-            admission: admission(&model.admission),
+            admission: admission(model, book),
             fallbacks: model.fallbacks.iter().filter_map(at).collect(),
         });
         let names = std::iter::once(&model.name).chain(&model.aliases);
@@ -309,8 +312,10 @@ fn thresholds(thresholds: &ThresholdsConfig) -> Thresholds {
     }
 }
 
-fn admission(admission: &AdmissionConfig) -> Admission {
+fn admission(model: &ModelConfig, book: &mut Book) -> Admission {
+    let admission = &model.admission;
     let bands = admission.bands.iter().map(|band| Band {
+        metric_row: book.band_rows.row([&model.name, &band.name]).0,
         name: band.name.clone(),
         priority: band.priority,
         saturation_ceiling: band.saturation_ceiling,
@@ -356,6 +361,8 @@ pub struct View {
     pub models: Vec<(String, Vec<BoardSlot>)>,
     /// Rows that the table counts in, `other` first, then sorted by name.
     pub rows: Vec<(RowIdx, [String; 2])>,
+    /// Rows of model and band that the table counts in, sorted by name.
+    pub band_rows: Vec<(RowIdx, [String; 2])>,
     /// The table itself.
     pub routes: Option<Arc<Snapshot>>,
     all_rows: Vec<[String; 2]>,
@@ -388,6 +395,7 @@ impl View {
             replicas,
             models,
             rows,
+            band_rows: band_rows(table, book),
             routes: Snapshot::of(table).ok().map(Arc::new),
             all_rows: book.rows.iter().map(|(_, values)| values.map(str::to_owned)).collect(),
             slot_names: book.slot_names.clone(),
@@ -404,6 +412,17 @@ impl View {
         let [model, pool] = self.all_rows.get(row as usize).filter(|_| row != RowIdx::OTHER.0)?;
         Some([model, pool])
     }
+}
+
+fn band_rows(table: &RouteTable, book: &Book) -> Vec<(RowIdx, [String; 2])> {
+    let bands = table.models.iter().flat_map(|model| &model.admission.bands);
+    let mut rows: Vec<_> = bands
+        .map(|band| RowIdx(band.metric_row))
+        .map(|row| (row, book.band_rows.values(row).map(str::to_owned)))
+        .collect();
+    rows.sort_by(|one, other| one.1.cmp(&other.1));
+    rows.dedup_by_key(|(row, _)| *row);
+    rows
 }
 
 #[cfg(test)]

@@ -54,6 +54,8 @@ pub struct Band {
     pub priority: i32,
     /// Saturation of the pool above which it waits; 1 is the healthy limit, [`NEVER_WAITS`] and more never does.
     pub saturation_ceiling: f64,
+    /// Where its requests are counted (a row of the metric cells), for life.
+    pub metric_row: u32,
     /// Part of the pool's batch it may fill, above 0, up to 1; under 1 in place of the ceiling's queue allowance.
     pub capacity_share: f64,
 }
@@ -61,8 +63,13 @@ pub struct Band {
 /// One band that never waits.
 impl Default for Admission {
     fn default() -> Self {
-        let band =
-            Band { name: "default".to_owned(), priority: 0, saturation_ceiling: NEVER_WAITS, capacity_share: 1.0 };
+        let band = Band {
+            name: "default".to_owned(),
+            priority: 0,
+            metric_row: 0,
+            saturation_ceiling: NEVER_WAITS,
+            capacity_share: 1.0,
+        };
         Self {
             queue_ttl_ms: 30_000,
             heartbeat_ms: 0,

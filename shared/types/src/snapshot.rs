@@ -354,6 +354,7 @@ mod tests {
         let band = |priority: i32, saturation_ceiling, capacity_share| Band {
             name: priority.to_string(),
             priority,
+            metric_row: 0,
             saturation_ceiling,
             capacity_share,
         };

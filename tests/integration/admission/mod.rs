@@ -1,3 +1,9 @@
 //! When requests wait, in which order they go on, and what engines are told of it.
 
+mod change;
+mod ends;
+mod gate;
+mod order;
 mod priority;
+mod refusals;
+mod rig;

@@ -1,7 +1,7 @@
 //! The cases: bad requests, engines that fail, and the answer to each.
 
 use llmgw_test_kit::request::Request;
-use llmgw_test_kit::{Gateway, Signal, chat, wait_for};
+use llmgw_test_kit::{Engine, Gateway, Signal, chat, raw, wait_for};
 use serde_json::json;
 
 use super::{check, seen};
@@ -130,4 +130,40 @@ fn a_golden_text_says_that_the_gateway_shuts_down() {
     let mut faults = Vec::new();
     check("shutting-down", &seen, &mut faults);
     assert!(faults.is_empty(), "{}", faults.join("\n\n"));
+}
+
+#[test]
+fn a_golden_text_answers_each_request_that_gets_no_place() {
+    let engine = Engine::local();
+    let keys = "model: test-model, engine: sim, batch_capacity: 1";
+    let endpoint = format!("{{ name: e, url: \"{}\", {keys} }}", engine.url());
+    let admission = "admission: { queue_ttl: 3s, queue_capacity_per_band: 1, queue_capacity_total: 1, \
+        bands: [{ name: low, priority: 1, saturation_ceiling: 0 }, \
+        { name: high, priority: 2, saturation_ceiling: 0 }] }";
+    let gateway = Gateway::builder().endpoint(&endpoint).router(admission).start(llmgw());
+    let addr = gateway.addr();
+    let ask = |band: &str| {
+        let request = Request::new("POST", CHAT).header("x-llmgw-band", band);
+        request.body("application/json", chat("x").json().to_string()).bytes()
+    };
+    let waiting = |count: u64| {
+        let depth = || gateway.metrics().sum("llmgw_admission_queue_depth", &[]).unwrap_or(0.0) as u64;
+        wait_for("requests in the queue", WITHIN, || depth() == count);
+    };
+    let stalled = chat("held").streamed().faults(json!({ "events": 3, "stall_after_events": 1 })).json();
+    let mut held = raw::Connection::open(addr).expect("a connection");
+    held.send(&Request::new("POST", CHAT).json(&stalled).bytes()).expect("sent");
+    assert_eq!(held.head().expect("a head").status, 200);
+    let mut faults = Vec::new();
+    check("band-unknown", &seen(addr, &ask("gilt")), &mut faults);
+    std::thread::scope(|scope| {
+        let displaced = scope.spawn(|| seen(addr, &ask("low")));
+        waiting(1);
+        check("queue-full", &seen(addr, &ask("low")), &mut faults);
+        let late = scope.spawn(|| seen(addr, &ask("high")));
+        check("queue-displaced", &displaced.join().expect("an answer"), &mut faults);
+        check("queue-ttl", &late.join().expect("an answer"), &mut faults);
+    });
+    assert!(faults.is_empty(), "{}", faults.join("\n\n"));
+    engine.release();
 }

@@ -211,7 +211,8 @@ fn assert_ours(reply: &Reply) {
     let ids: Vec<&str> = reply.head.all("x-request-id").collect();
     assert!(ids.len() == 1 && ids[0].len() >= 16 && ids[0] != "spoof", "{ids:?}");
     let others = reply.head.headers.iter().filter(|(name, _)| name.to_ascii_lowercase().starts_with("x-llmgw-"));
-    assert_eq!(others.count(), 4, "{:?}", reply.head.headers);
+    assert_eq!(reply.head.all("x-llmgw-queue-ms").count(), 1);
+    assert_eq!(others.count(), 5, "{:?}", reply.head.headers);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What a decision says of itself, for whoever asked: every candidate with the filter that dropped it or its scores,
 //! the weights, and what the pick was drawn from. Enough to take the decision again.
 
-use llmgw_types::{BoardSlot, EndpointIdx};
+use llmgw_types::{BandRank, BoardSlot, EndpointIdx};
 
 /// The pools that were looked at for one request, in order; those of a later attempt after those of an earlier one.
 ///
@@ -16,8 +16,36 @@ pub struct Explanation {
     pub attempt: u32,
     /// Who was asked because nobody was in order: the model's row and the endpoint.
     pub last_resort: Option<(u32, EndpointIdx)>,
+    /// What was found at the gates, by whoever admits requests; none where nobody does.
+    pub admission: Option<AdmissionLook>,
     /// The last attempt that was decided on was not made: the retry budget was spent.
     pub is_over_budget: bool,
+}
+
+/// How a request came by its place.
+#[derive(Debug, Default, Clone, PartialEq)]
+pub struct AdmissionLook {
+    /// Row of the model.
+    pub model: u32,
+    /// The request's band: its position among the model's.
+    pub band: usize,
+    /// Gates that were tried, in order, with what stood there.
+    pub gates: Vec<GateLook>,
+    /// Time in queues, in milliseconds.
+    pub waited_ms: u64,
+}
+
+/// One gate as it was tried, right after.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GateLook {
+    /// Row of the pool.
+    pub pool: u32,
+    /// Requests that held a place there.
+    pub load: i64,
+    /// Requests there might be for one of the band to be the last of them.
+    pub room: i32,
+    /// The highest rank that waited for it.
+    pub waiting: BandRank,
 }
 
 /// Looks at pools that one explanation keeps.

@@ -105,6 +105,20 @@ fn the_page_adds_up_the_cores_and_names_what_the_table_names() {
     world.board.set_generation(CoreId(0), 1);
     let expected = "\
 llmgw_access_lines_lost_total 0
+llmgw_admission_found_by_net_total 0
+llmgw_admission_messages_total{message=\"enqueue\"} 0
+llmgw_admission_messages_total{message=\"granted\"} 0
+llmgw_admission_messages_total{message=\"nudge\"} 0
+llmgw_admission_messages_total{message=\"refused\"} 0
+llmgw_admission_messages_total{message=\"withdraw\"} 0
+llmgw_admission_queue_depth{band=\"bronze\",model=\"big\"} 0
+llmgw_admission_queue_depth{band=\"bronze\",model=\"small\"} 0
+llmgw_admission_queue_depth{band=\"gold\",model=\"big\"} 0
+llmgw_admission_queue_depth{band=\"gold\",model=\"small\"} 0
+llmgw_admission_queue_depth{band=\"platinum\",model=\"big\"} 0
+llmgw_admission_queue_depth{band=\"platinum\",model=\"small\"} 0
+llmgw_admission_queue_depth{band=\"silver\",model=\"big\"} 0
+llmgw_admission_queue_depth{band=\"silver\",model=\"small\"} 0
 llmgw_breaker_state{replica=\"a\"} 0
 llmgw_breaker_state{replica=\"b\"} 0
 llmgw_broken_streams_total 0
@@ -128,6 +142,9 @@ llmgw_endpoint_ready{replica=\"a\"} 1
 llmgw_endpoint_ready{replica=\"b\"} 0
 llmgw_last_resorts_total 0
 llmgw_panics_total 0
+llmgw_pool_saturation{model=\"big\",pool=\"ib0/h100\"} 0
+llmgw_pool_saturation{model=\"big\",pool=\"none/unknown\"} 0
+llmgw_pool_saturation{model=\"small\",pool=\"none/unknown\"} 0
 llmgw_replicas{model=\"big\",state=\"not_ready\"} 1
 llmgw_replicas{model=\"big\",state=\"ready\"} 1
 llmgw_replicas{model=\"small\",state=\"not_ready\"} 1

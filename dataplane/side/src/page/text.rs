@@ -16,7 +16,7 @@ use llmgw_obs::registry::{DURATION, FIRST_TOKEN, MetricDesc, OVERHEAD, PER_TOKEN
 use llmgw_obs::rows::RowIdx;
 use llmgw_router::board::Board;
 use llmgw_router::endpoint::{BreakerState, EndpointCells, MetricsState};
-use llmgw_router::metrics::{self as core, CoreCells, PoolCells, STATUSES};
+use llmgw_router::metrics::{self as core, BandCells, CoreCells, PoolCells, STATUSES};
 use llmgw_router::readiness::Readiness;
 use llmgw_router::scheduler::Context;
 use llmgw_router::scheduler::registry::FILTER_NAMES;
@@ -27,6 +27,7 @@ use tokio::sync::{mpsc, watch};
 use crate::metrics as own;
 use crate::process;
 use crate::reload::Request;
+use crate::rooms;
 use crate::table::View;
 
 /// Where the page's numbers are.
@@ -53,6 +54,9 @@ pub(super) fn metrics(sources: &Sources) -> String {
         pool_rows(&mut page, &sources.cells, *row, model, pool);
     }
     tokens(&mut page, &sources.cells, &view);
+    for (row, [model, band]) in &view.band_rows {
+        band_rows(&mut page, &sources.cells, *row, model, band);
+    }
     whole_cores(&mut page, &sources.cells);
     endpoints(&mut page, &sources.board, &view);
     process(&mut page, sources, &view);
@@ -76,6 +80,25 @@ fn pool_rows(page: &mut Page, cores: &[Arc<CoreCells>], row: RowIdx, model: &str
     page.family(&core::REQUEST_DURATION).histogram(&[model, pool], &sum(|cells| &cells.duration, DURATION));
     page.family(&core::TTFT).histogram(&[model, pool], &sum(|cells| &cells.first_token, FIRST_TOKEN));
     page.family(&core::TPOT).histogram(&[model, pool], &sum(|cells| &cells.per_token, PER_TOKEN));
+}
+
+fn band_rows(page: &mut Page, cores: &[Arc<CoreCells>], row: RowIdx, model: &str, band: &str) {
+    let cells: Vec<&BandCells> = cores.iter().filter_map(|core| core.bands.seen(row)).collect();
+    let waiting = merge::gauges(cells.iter().map(|cells| &cells.waiting));
+    page.family(&core::ADMISSION_QUEUE_DEPTH).gauge(&[band, model], waiting);
+    if cells.is_empty() {
+        return;
+    }
+    let wait = merge::histograms(FIRST_TOKEN, cells.iter().map(|cells| &cells.wait));
+    page.family(&core::ADMISSION_WAIT).histogram(&[band, model], &wait);
+    for (at, reason) in core::REJECTIONS.iter().enumerate() {
+        let count = merge::counters(cells.iter().filter_map(|cells| cells.rejected.get(at)));
+        page.family(&core::ADMISSION_REJECTED).count(&[band, model, reason], count);
+    }
+    for (at, how) in core::ADMISSIONS.iter().enumerate() {
+        let count = merge::counters(cells.iter().filter_map(|cells| cells.admitted.get(at)));
+        page.family(&core::ADMISSION_ADMITTED).count(&[band, model, how], count);
+    }
 }
 
 /// Tokens have no pool label: the rows of one model add up.
@@ -135,6 +158,11 @@ fn whole_cores(page: &mut Page, cores: &[Arc<CoreCells>]) {
     page.family(&core::PANICS).count(&[], counter(|core| &core.panics));
     page.family(&core::ACCESS_LINES_LOST).count(&[], counter(|core| &core.access_lines_lost));
     decisions(page, cores);
+    for (at, message) in core::GATE_MESSAGES.iter().enumerate() {
+        let count = merge::counters(cores.iter().filter_map(|core| core.gate_messages.get(at)));
+        page.family(&core::ADMISSION_MESSAGES).count(&[message], count);
+    }
+    page.family(&core::ADMISSION_FOUND_BY_NET).count(&[], grown(|core| &core.found_by_net));
 }
 
 fn decisions(page: &mut Page, cores: &[Arc<CoreCells>]) {
@@ -165,6 +193,13 @@ fn endpoints(page: &mut Page, board: &Board, view: &View) {
         own_words(page, replica, cells);
     }
     scorer_values(page, board, view);
+    if let Some(table) = view.routes.as_ref().map(|routes| routes.table()) {
+        for pool in table.pools.iter() {
+            let model = table.models.get(pool.model.to_native() as usize).map_or("", |model| model.name.as_str());
+            let value = f64::from(rooms::saturation_of(board, table, pool, now));
+            page.family(&own::POOL_SATURATION).ratio(&[model, pool.label.as_str()], (value * 1e6).round() / 1e6);
+        }
+    }
     for (model, slots) in &view.models {
         let ready = slots.iter().filter(|slot| board.is_ready(**slot)).count();
         let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);

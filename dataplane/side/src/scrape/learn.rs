@@ -9,12 +9,19 @@ use llmgw_router::endpoint::Sample;
 /// Over about this long the rate of completions is averaged: a scrape interval sees few of them.
 const RATE_TIME: Duration = Duration::from_secs(10);
 
+/// Pages in a row, with requests waiting beside as full a batch as was ever seen, that show it to be a limit.
+const FULL_PAGES: u32 = 2;
+/// The same, whatever the batch: what runs varies where memory is what is short.
+const QUEUED_PAGES: u32 = 5;
+
 /// What is made of one page.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Lesson {
     pub sample: Sample,
     /// Requests the engine runs at once; 0 while that is not known.
     pub batch_capacity: u32,
+    /// Whether that is a limit: configured, or requests were seen to wait.
+    pub is_capacity_limit: bool,
     pub kv_capacity_tokens: Option<u64>,
 }
 
@@ -28,6 +35,10 @@ pub(crate) struct Learner {
     configured_batch: Option<u32>,
     configured_tokens: Option<u64>,
     learned_batch: u32,
+    /// Pages in a row on which requests waited, and of those the ones with a full batch.
+    queued_pages: u32,
+    full_pages: u32,
+    has_queued: bool,
     last: Option<Counters>,
     drain_rate: Option<f64>,
 }
@@ -51,12 +62,18 @@ impl Learner {
         let last = self.last.replace(now);
         if last.is_some_and(|last| is_reset(last.completed, now.completed) || is_reset(last.generated, now.generated)) {
             self.learned_batch = 0;
+            (self.queued_pages, self.full_pages, self.has_queued) = (0, 0, false);
             self.drain_rate = None;
         } else if let Some(last) = last {
             self.drain_rate = averaged(self.drain_rate, &last, &now);
         }
         let count = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
         let (running, waiting) = (count(stats.running), count(stats.waiting));
+        // A request that has just come waits for the next step of any engine; only a queue that lasts is one.
+        let is_full = u64::from(running) * 8 >= u64::from(self.learned_batch) * 7 && running > 0;
+        self.queued_pages = if waiting > 0 { self.queued_pages.saturating_add(1) } else { 0 };
+        self.full_pages = if waiting > 0 && is_full { self.full_pages.saturating_add(1) } else { 0 };
+        self.has_queued |= self.full_pages >= FULL_PAGES || self.queued_pages >= QUEUED_PAGES;
         self.learned_batch = self.learned_batch.max(running);
         if waiting == 0 && own > 0 && own >= self.learned_batch {
             self.learned_batch = self.learned_batch.saturating_add(1);
@@ -70,6 +87,7 @@ impl Learner {
                 at,
             },
             batch_capacity: self.configured_batch.unwrap_or(self.learned_batch),
+            is_capacity_limit: self.configured_batch.is_some() || self.has_queued,
             kv_capacity_tokens: self.configured_tokens.or(stats.kv_capacity_tokens),
         }
     }
@@ -127,6 +145,24 @@ mod tests {
         assert_eq!(capacity(4, 1, 9), 4, "somebody waits: it is full");
         assert_eq!((capacity(4, 0, 4), capacity(4, 0, 4)), (5, 5), "we hold less than it takes");
         assert_eq!((capacity(5, 0, 9), capacity(5, 0, 9)), (6, 7));
+    }
+
+    #[test]
+    fn a_capacity_is_a_limit_once_a_queue_lasts() {
+        let limits = |pages: &[(u64, u64)]| {
+            let mut learner = Learner::default();
+            let take = |(running, waiting): &(u64, u64)| learner.take(&busy(*running, *waiting), 0, at(1));
+            pages.iter().map(take).map(|lesson| lesson.is_capacity_limit).collect::<Vec<_>>()
+        };
+        assert_eq!(limits(&[(4, 0), (9, 0), (9, 0)]), [false; 3], "nobody waits");
+        assert_eq!(limits(&[(2, 3), (9, 0), (2, 3), (9, 0)]), [false; 4], "they have just come");
+        assert_eq!(limits(&[(32, 0), (32, 9), (31, 9), (2, 0)]), [false, false, true, true]);
+        assert_eq!(
+            limits(&[(32, 0), (9, 9), (5, 9), (7, 9), (3, 9), (6, 9)]),
+            [false, false, false, false, false, true]
+        );
+        let mut configured = Learner::new(Some(16), None);
+        assert!(configured.take(&busy(0, 0), 0, at(1)).is_capacity_limit);
     }
 
     #[test]

@@ -64,6 +64,7 @@ impl Scraper {
     pub(crate) fn new(endpoint: EndpointConfig, slot: BoardSlot, shared: Shared) -> Option<Self> {
         let cells = shared.board.endpoint(slot);
         cells.set_batch_capacity(endpoint.batch_capacity.unwrap_or(0));
+        cells.set_capacity_limit(endpoint.batch_capacity.is_some());
         cells.set_kv_capacity_tokens(endpoint.kv_capacity_tokens.unwrap_or(0));
         let path = match &endpoint.metrics_path {
             MetricsPath::Off => {
@@ -166,6 +167,9 @@ impl Scraper {
         let lesson = self.learner.take(stats, own, Mono::now());
         let cells = self.shared.board.endpoint(self.slot);
         cells.set_batch_capacity(lesson.batch_capacity);
+        cells.set_capacity_limit(lesson.is_capacity_limit);
+        let there = lesson.sample.running.saturating_add(lesson.sample.waiting);
+        cells.set_foreign(there.saturating_sub(own));
         cells.set_kv_capacity_tokens(lesson.kv_capacity_tokens.unwrap_or(0));
         cells.set_sample(&lesson.sample);
         cells.set_metrics(MetricsState::Fresh);
