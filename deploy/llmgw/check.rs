@@ -321,12 +321,12 @@ mod tests {
 
     #[test]
     fn keys_without_effect_are_named_with_their_place() {
-        let text = "endpoints: [{ url: \"http://h:1\", model: m }]\nrouter: { admission: { queue_ttl: 5s } }";
+        let text = "endpoints: [{ url: \"http://h:1\", model: m }]\nrouter: { endpoint_cache_max_age: 5m }";
         let config = llmgw_config::from_text("server.yaml", text, []).expect("a file");
         let mut out = Vec::new();
         assert!(report("server.yaml", &config, Depth::File, &mut out).expect("a report"));
         let said = String::from_utf8(out).expect("text");
-        let named = "server.yaml:2:24: router.admission.queue_ttl: not available in this version; \
+        let named = "server.yaml:2:11: router.endpoint_cache_max_age: not available in this version; \
             the value is checked and not used";
         assert_eq!(said.lines().collect::<Vec<_>>()[1..], [named, "server.yaml is well"]);
     }
