@@ -9,6 +9,7 @@
 //!
 //! - [`json`] - the one string escaper and unescaper
 //! - [`scan`] - checks a request body and finds the fields the gateway needs
+//! - [`prompt`] - what of a body an engine's prefix cache could share with another
 //! - [`patch`] - splices a served model, `include_usage`, a priority into a body without copying it
 //! - [`sse`] - where events begin and end in a stream; writers of an error event and a comment
 //! - [`usage`] - token counts out of a body or an event, and how several reports become one
@@ -27,6 +28,7 @@ pub mod json;
 pub mod list;
 pub mod multipart;
 pub mod patch;
+pub mod prompt;
 pub mod scan;
 pub mod sse;
 pub mod stored;

@@ -132,6 +132,25 @@ impl<'a> Reader<'a> {
         self.key().map(Some)
     }
 
+    /// Consumes `[`.
+    pub(crate) fn enter_array(&mut self) -> Result<(), Fault> {
+        self.expect(b'[', "an array (`[`)")
+    }
+
+    /// Consumes the `,` before the next item of the array entered last, and says whether there is one; else its `]`.
+    pub(crate) fn next_item(&mut self, is_first: bool) -> Result<bool, Fault> {
+        match self.peek() {
+            Some(b']') => {
+                self.at += 1;
+                return Ok(false);
+            }
+            Some(b',') if !is_first => self.at += 1,
+            _ if is_first => {}
+            _ => return Err(self.expected("`,` or `]`")),
+        }
+        Ok(true)
+    }
+
     /// Whether only white space is left.
     pub(crate) fn end(&mut self) -> Result<(), Fault> {
         match self.peek() {
