@@ -9,6 +9,7 @@ mod allocator;
 mod measure;
 mod report;
 
+mod prompts;
 mod samples;
 mod world;
 

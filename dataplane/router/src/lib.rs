@@ -2,7 +2,8 @@
 //! same code runs on a core, in a test and in a simulator.
 //!
 //! Reading order: [`dispatcher`] (pick and count in one step), [`board`] (who writes which cell), [`admission`]
-//! (when: the gate and the queue behind it), [`scheduler`] (where: filter, score, pick), [`session`] (whose engine a
+//! (when: the gate and the queue behind it), [`scheduler`] (where: filter, score, pick), [`prefix`] (where a prompt is
+//! likely cached), [`session`] (whose engine a
 //! session belongs to), [`session_table`] (what must be remembered of it), [`breaker`] (who is kept from requests),
 //! [`feed`] and [`message`] (what cores are told), [`metrics`].
 //!
@@ -18,6 +19,7 @@ pub mod endpoint;
 pub mod feed;
 pub mod message;
 pub mod metrics;
+pub mod prefix;
 pub mod readiness;
 pub mod scheduler;
 pub mod session;

@@ -6,6 +6,7 @@
 mod admission;
 mod decide;
 mod head;
+mod prefix;
 mod table;
 mod text;
 
@@ -45,7 +46,7 @@ macro_rules! part {
     };
 }
 
-pub(crate) static PARTS: [Part; 39] = [
+pub(crate) static PARTS: [Part; 46] = [
     part!("decide/max-score/5", decide::alone(5, "max-score", 1); clean, bar 500.0),
     part!("decide/max-score/100", decide::alone(100, "max-score", 1); clean, bar 4_000.0),
     part!("decide/max-score/1000", decide::alone(1_000, "max-score", 1); clean, bar 30_000.0),
@@ -73,6 +74,13 @@ pub(crate) static PARTS: [Part; 39] = [
     part!("scan/16KB", text::scan(16 << 10)),
     part!("scan/100KB", text::scan(100 << 10)),
     part!("scan/1MB", text::scan(1 << 20)),
+    part!("prefix/fingerprint/16KB", prefix::fingerprint(16 << 10); clean),
+    part!("prefix/fingerprint/1MB", prefix::fingerprint(1 << 20); clean),
+    part!("prefix/fingerprint-and-match/16KB", prefix::match_known(16 << 10); clean, bar 10_000.0),
+    part!("prefix/fingerprint-and-match/1MB", prefix::match_known(1 << 20); clean, bar 1_000_000.0),
+    part!("prefix/and-remember/16KB", prefix::repeat_known(16 << 10); clean),
+    part!("prefix/and-insert-new/16KB", prefix::insert_new(16 << 10); clean),
+    part!("prefix/and-insert-new/1MB", prefix::insert_new(1 << 20); clean),
     part!("tap/event", text::tap(1, 1)),
     part!("tap/16-events-at-once", text::tap(16, 1)),
     part!("tap/event-in-two-pieces", text::tap(1, 2)),

@@ -4,15 +4,17 @@
 mod decide;
 mod lanes;
 mod page;
+mod prefix;
 
 use crate::measure::{Figure, Plan, Timing};
 
-pub(crate) const NAMES: [&str; 5] = [
+pub(crate) const NAMES: [&str; 6] = [
     "decide/max-score/100/beside-another",
     "lane/round-trip/asleep",
     "lane/round-trip/32-at-once",
     "lane/one-way",
     "page/100",
+    "prefix/behind-an-owner/16KB",
 ];
 
 /// Measures one of [`NAMES`].
@@ -24,6 +26,7 @@ pub(crate) fn measure(name: &str, plan: Plan) -> Result<Vec<Figure>, String> {
         "lane/round-trip/asleep" => lanes::round_trip(plan, 1)?,
         "lane/round-trip/32-at-once" => lanes::round_trip(plan, 32)?,
         "lane/one-way" => lanes::one_way(plan)?,
+        "prefix/behind-an-owner/16KB" => prefix::behind_an_owner(plan, 16 << 10)?,
         _ => page::through_the_admin_address(plan)?,
     };
     let decides = name.starts_with("decide/");

@@ -1,0 +1,172 @@
+//! The stamp table: which engine got which block, and how much that engine had got by then.
+//!
+//! Read and written by every core at every request, without locks. A block counts as cached at an engine while less
+//! than the engine can hold was sent there since: an estimate of a cache that drops what was used least lately, with no
+//! such list and no timer. The side runtime says how large the table should be.
+//!
+//! Memory: [`SLOT_BYTES`] a slot, at most the slots it was made for. It begins with a 64th of them and is made larger,
+//! never by a core, as engines with more room come.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use llmgw_kit::clock::Mono;
+use llmgw_types::{BoardSlot, CoreId};
+
+use super::fingerprint::Fingerprint;
+use super::ledger::{Ledger, Prefill};
+use super::matching::Matches;
+use super::slots::{Bucket, Entry, HOLDERS, Key, STAMP_BITS, WAYS};
+
+/// Bytes of a slot: a tag and its holders.
+pub const SLOT_BYTES: usize = 8 + 8 * HOLDERS;
+/// The most slots a table can have.
+pub const SLOTS_MAX: usize = 1 << 23;
+/// Blocks in a row that may be missing before a search ends: slots are lost one by one.
+const GAP_BLOCKS_MAX: u32 = 4;
+/// Sizes, in 64ths of the whole; each that is in use is kept.
+const LEVELS: [usize; 3] = [1, 8, 55];
+/// Of a coarse clock.
+const TICK_NANOS: u64 = 250_000_000;
+
+/// The table with the ledger that its stamps are read by.
+pub struct StampTable {
+    levels: [OnceLock<Box<[Bucket<AtomicU64>]>>; LEVELS.len()],
+    live: AtomicUsize,
+    slots_max: usize,
+    ledger: Ledger,
+}
+
+/// A request as it was placed.
+#[derive(Clone, Copy, Debug)]
+pub struct Placed {
+    /// The core that placed it.
+    pub core: CoreId,
+    /// Its engine.
+    pub slot: BoardSlot,
+    /// What its prompt is estimated to have, tokens.
+    pub prompt_tokens: u32,
+    /// When.
+    pub now: Mono,
+}
+
+impl StampTable {
+    /// A table of at most `slots_max` slots.
+    pub fn new(slots_max: usize, ledger: Ledger) -> Self {
+        let slots_max = slots_max.clamp(LEVELS.iter().sum::<usize>() * WAYS, SLOTS_MAX);
+        let table = Self { levels: Default::default(), live: AtomicUsize::new(0), slots_max, ledger };
+        table.make(0);
+        table
+    }
+
+    /// What engines got and hold.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Slots it has memory for.
+    pub fn slot_count(&self) -> usize {
+        self.levels.iter().filter_map(OnceLock::get).map(|level| level.len() * WAYS).sum()
+    }
+
+    /// Makes the table larger if fewer than `slots` are in use and there may be more; keeps what it knows. Twice the
+    /// blocks that all engines hold is right. Owner: the side runtime.
+    ///
+    /// Cost: writes the new memory once and reads the old; what cores write meanwhile may be lost.
+    pub fn want(&self, slots: usize) {
+        let live = self.live.load(Ordering::Acquire);
+        let enough = (0..LEVELS.len()).find(|&level| self.level_slots(level) >= slots);
+        let level = enough.unwrap_or(LEVELS.len() - 1);
+        if level <= live {
+            return;
+        }
+        let new = self.make(level);
+        for bucket in self.buckets() {
+            bucket.each(|entry| {
+                let at = entry.key.bucket(new.len());
+                new[at].write(&entry, |slot, stamp| self.age(slot, stamp));
+            });
+        }
+        self.live.store(level, Ordering::Release);
+    }
+
+    /// Looks where a prompt is cached.
+    ///
+    /// Cost: two cache lines a block that is known, one for each of the first four that are not; no allocation.
+    pub fn find(&self, fingerprint: &Fingerprint, matches: &mut Matches) {
+        matches.begin(fingerprint);
+        let buckets = self.buckets();
+        for prompt in fingerprint.prompts() {
+            let mut gap = 0;
+            for (depth, &hash) in (1..).zip(prompt) {
+                let key = Key::of(hash);
+                let Some(bucket) = buckets.get(key.bucket(buckets.len())) else { break };
+                match bucket.read(key, |slot, stamp| matches.seen(&self.ledger, slot, stamp, depth)) {
+                    Some(is_shared) => {
+                        gap = 0;
+                        if is_shared {
+                            matches.seen_everywhere(depth);
+                        }
+                    }
+                    None => gap += 1,
+                }
+                if gap == GAP_BLOCKS_MAX {
+                    break;
+                }
+            }
+            matches.end_prompt();
+        }
+    }
+
+    /// Remembers where a prompt went, and counts what its engine has to prefill of it. `matches` is what was found for
+    /// it before it was placed.
+    ///
+    /// Cost: two cache lines a block; no allocation.
+    pub fn record(&self, fingerprint: &Fingerprint, matches: &Matches, placed: &Placed) -> Prefill {
+        let Placed { core, slot, prompt_tokens, now } = *placed;
+        let left = matches.tokens_left(&self.ledger, slot, prompt_tokens);
+        self.ledger.add_sent(core, slot, left);
+        let (stamp, tick) = (self.ledger.count(slot), (now.0 / TICK_NANOS) as u32);
+        let capacity = self.ledger.capacity(slot) as f32;
+        let buckets = self.buckets();
+        for &hash in fingerprint.prompts().flatten() {
+            let key = Key::of(hash);
+            let Some(bucket) = buckets.get(key.bucket(buckets.len())) else { break };
+            bucket.write(&Entry { key, slot, stamp, tick }, |other, old| {
+                if other == slot { age(stamp, old) as f32 / capacity } else { self.age(other, old) }
+            });
+        }
+        self.ledger.queue(core, slot, left)
+    }
+
+    /// The age of a stamp as a part of what its engine holds.
+    fn age(&self, slot: BoardSlot, stamp: u64) -> f32 {
+        if slot.idx() >= self.ledger.slot_count() {
+            return f32::INFINITY;
+        }
+        age(self.ledger.count(slot), stamp) as f32 / self.ledger.capacity(slot) as f32
+    }
+
+    fn buckets(&self) -> &[Bucket<AtomicU64>] {
+        self.levels.get(self.live.load(Ordering::Acquire)).and_then(|level| level.get()).map_or(&[], |level| level)
+    }
+
+    fn level_slots(&self, level: usize) -> usize {
+        self.slots_max * LEVELS[level] / LEVELS.iter().sum::<usize>()
+    }
+
+    fn make(&self, level: usize) -> &[Bucket<AtomicU64>] {
+        let count = self.level_slots(level) / WAYS;
+        self.levels[level].get_or_init(|| (0..count).map(|_| Bucket::default()).collect())
+    }
+}
+
+/// How much an engine got since a stamp.
+#[inline]
+pub(super) fn age(count: u64, stamp: u64) -> u64 {
+    count.wrapping_sub(stamp) & ((1 << STAMP_BITS) - 1)
+}
+
+#[cfg(test)]
+#[path = "approx_tests.rs"]
+mod tests;

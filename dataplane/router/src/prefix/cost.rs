@@ -1,0 +1,55 @@
+//! What a request costs an engine, in tokens of prefill.
+//!
+//! Called by the scorer of cost and by the guard. Arithmetic on its arguments; what weighs what is decided here.
+
+/// What an answer that is being written costs the requests beside it, as tokens of prefill.
+pub const DECODE_TOKENS: f32 = 64.0;
+/// What a token that is not cached weighs over one that waits before it, unless a profile says otherwise.
+pub const W_OVERLAP: f32 = 4.0;
+
+/// What an engine has to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Work {
+    /// Tokens to prefill, of requests without a first token.
+    pub queued_tokens: i64,
+    /// Requests in flight.
+    pub requests: i64,
+    /// The engine's share within its pool, above 0.
+    pub weight: f32,
+}
+
+impl Work {
+    /// The time that passes before an engine of weight 1 has prefilled all of it. Units: tokens of prefill.
+    pub fn load(&self) -> f32 {
+        (self.queued_tokens.max(0) as f32 + DECODE_TOKENS * self.requests.max(0) as f32) / self.weight
+    }
+
+    /// The cost of one more request with so many tokens left to prefill: the lowest is best. A high `w_overlap` keeps
+    /// prompts where they are cached, a low one levels load.
+    pub fn cost(&self, w_overlap: f32, tokens_left: u32) -> f32 {
+        w_overlap * tokens_left as f32 / self.weight + self.load()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cached_prompt_outweighs_load_up_to_its_weight() {
+        let at = |queued_tokens, requests, left| {
+            Work { queued_tokens, requests, weight: 1.0 }.cost(W_OVERLAP, left)
+        };
+        assert!(at(30_000, 0, 0) < at(0, 0, 8_000));
+        assert!(at(33_000, 0, 0) > at(0, 0, 8_000));
+        assert!(at(0, 400, 0) < at(0, 0, 8_000));
+        assert!(at(0, 600, 0) > at(0, 0, 8_000));
+    }
+
+    #[test]
+    fn a_larger_engine_is_loaded_less_by_the_same_work() {
+        let work = |weight| Work { queued_tokens: 1000, requests: 1, weight };
+        assert_eq!(work(1.0).load(), 2.0 * work(2.0).load());
+        assert_eq!(work(1.0).cost(2.0, 500), 2.0 * work(2.0).cost(2.0, 500));
+    }
+}

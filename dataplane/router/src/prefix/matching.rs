@@ -1,0 +1,131 @@
+//! What one request finds in the stamp table: how many of its blocks each engine has.
+//!
+//! Filled by [`StampTable::find`](super::StampTable::find), read by scorers and the guard. A scratch that is used again:
+//! one per core.
+
+use llmgw_types::BoardSlot;
+
+use super::approx::age;
+use super::fingerprint::{BLOCK_BYTES, Fingerprint};
+use super::ledger::Ledger;
+
+/// What is known of one engine.
+#[derive(Clone, Copy, Default)]
+struct Found {
+    /// Blocks of the prompts before this one.
+    total: u32,
+    /// The deepest block of this prompt that it still has.
+    depth: u32,
+    /// The same for those it had once.
+    known: u32,
+    known_total: u32,
+    count: u64,
+    capacity: u64,
+    /// Age of the deepest block it had once, tokens.
+    age: u64,
+    is_seen: bool,
+}
+
+/// What one request found.
+pub struct Matches {
+    /// By board slot.
+    found: Vec<Found>,
+    seen: Vec<BoardSlot>,
+    blocks: u32,
+    bytes: u64,
+    /// Blocks that more engines have than are remembered, so that nobody is preferred for them.
+    everywhere: u32,
+    everywhere_total: u32,
+}
+
+impl Matches {
+    /// A scratch for engines of so many board slots.
+    pub fn new(slots: usize) -> Self {
+        Self {
+            found: vec![Found::default(); slots],
+            seen: Vec::with_capacity(slots.min(64)),
+            blocks: 0,
+            bytes: 0,
+            everywhere: 0,
+            everywhere_total: 0,
+        }
+    }
+
+    /// Blocks of the prompt.
+    pub fn blocks(&self) -> u32 {
+        self.blocks
+    }
+
+    /// Blocks that an engine has cached, as estimated.
+    pub fn cached(&self, ledger: &Ledger, slot: BoardSlot) -> u32 {
+        let own = self.found.get(slot.idx()).map_or(0, |found| found.total);
+        let everywhere = if self.everywhere_total > own && ledger.is_warm(slot) { self.everywhere_total } else { 0 };
+        own.max(everywhere).min(self.blocks)
+    }
+
+    /// Of a prompt of so many tokens, those that an engine would have to prefill.
+    pub fn tokens_left(&self, ledger: &Ledger, slot: BoardSlot, prompt_tokens: u32) -> u32 {
+        let cached = self.cached(ledger, slot);
+        // The last block of a prompt is seldom a whole one.
+        let cached_bytes = if cached == self.blocks { self.bytes } else { u64::from(cached) * BLOCK_BYTES as u64 };
+        let left = self.bytes.saturating_sub(cached_bytes);
+        (u64::from(prompt_tokens) * left).checked_div(self.bytes).unwrap_or(prompt_tokens.into()) as u32
+    }
+
+    /// The engines that some block was ever sent to.
+    pub fn seen_by(&self) -> &[BoardSlot] {
+        &self.seen
+    }
+
+    /// Blocks that some engine had once, whether it has them still or not.
+    pub fn known(&self) -> u32 {
+        let known = |slot: &BoardSlot| self.found.get(slot.idx()).map_or(0, |found| found.known_total);
+        self.seen.iter().map(known).max().unwrap_or(0).min(self.blocks)
+    }
+
+    /// What an engine got since it got the deepest block it ever had of this prompt, tokens: for learning what it
+    /// holds. `None` when it had none.
+    pub fn age(&self, slot: BoardSlot) -> Option<u64> {
+        self.found.get(slot.idx()).filter(|found| found.known_total > 0).map(|found| found.age)
+    }
+
+    pub(super) fn begin(&mut self, fingerprint: &Fingerprint) {
+        for slot in self.seen.drain(..) {
+            if let Some(found) = self.found.get_mut(slot.idx()) {
+                *found = Found::default();
+            }
+        }
+        (self.blocks, self.bytes) = (fingerprint.block_count(), fingerprint.bytes());
+        (self.everywhere, self.everywhere_total) = (0, 0);
+    }
+
+    /// An engine got the block at `depth`. Whoever got a block got all before it then or later: the deepest one counts.
+    #[inline]
+    pub(super) fn seen(&mut self, ledger: &Ledger, slot: BoardSlot, stamp: u64, depth: u32) {
+        let Some(found) = self.found.get_mut(slot.idx()) else { return };
+        if !found.is_seen {
+            let (count, capacity) = (ledger.count(slot), ledger.capacity(slot));
+            (found.is_seen, found.count, found.capacity) = (true, count, capacity);
+            self.seen.push(slot);
+        }
+        found.age = age(found.count, stamp);
+        found.known = depth;
+        if found.age < found.capacity {
+            found.depth = depth;
+        }
+    }
+
+    pub(super) fn seen_everywhere(&mut self, depth: u32) {
+        self.everywhere = depth;
+    }
+
+    pub(super) fn end_prompt(&mut self) {
+        for slot in &self.seen {
+            let Some(found) = self.found.get_mut(slot.idx()) else { continue };
+            found.total += found.depth;
+            found.known_total += found.known;
+            (found.depth, found.known) = (0, 0);
+        }
+        self.everywhere_total += std::mem::take(&mut self.everywhere);
+    }
+}

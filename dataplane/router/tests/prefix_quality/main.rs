@@ -1,0 +1,82 @@
+//! How near the estimate comes to one pooled cache, on traces of real conversations. With `--nocapture` the figures are
+//! printed: of all blocks, those that engines had cached, and what the busiest engine prefilled over the mean.
+
+#![expect(clippy::print_stdout, reason = "figures for whoever asks")]
+
+mod engines;
+mod replay;
+
+use engines::Engine;
+use llmgw_router::prefix::Thresholds;
+use llmgw_router::prefix::cost::W_OVERLAP;
+use replay::{Fleet, Outcome, Policy, Router, Row, pooled, replay};
+
+const FLEET: Fleet = Fleet { engines: 8, blocks: 2000, table: 2.0 };
+const THRESHOLDS: Thresholds = Thresholds { cache: 0.30, balance_abs: 16.0, balance_rel: 1.5 };
+const COST: Policy = Policy::Cost { w_overlap: W_OVERLAP, thresholds: THRESHOLDS };
+
+fn trace(name: &str) -> Vec<Row> {
+    let path = format!("{}/../../bench/data/{name}", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(path).expect("the trace is part of the repository");
+    let row = |line: &str| {
+        let after = |key: &str| line.split_once(&format!("\"{key}\": ")).expect("a field").1;
+        let number = |key: &str| after(key).split([',', '}']).next().expect("a value").trim().parse().expect("a number");
+        let ids = after("hash_ids").trim_start_matches('[').split(']').next().expect("a list");
+        let ids = ids.split(", ").map(|id| id.parse().expect("an id")).collect();
+        Row { at_ms: number("timestamp"), tokens: number("input_length") as u32, ids }
+    };
+    text.lines().map(row).collect()
+}
+
+fn check(name: &str, hits_at_least: f64) {
+    let rows = trace(name);
+    let limit = pooled(&rows, FLEET);
+    let round_robin = replay(&rows, FLEET, Policy::RoundRobin, 1);
+    let least_load = replay(&rows, FLEET, Policy::LeastLoad, 1);
+    let figures = |name: &str, Outcome { hit_percent, imbalance }| format!("{name} {hit_percent:.1} % / {imbalance:.2}");
+    let seeds: Vec<Outcome> = (1..=3).map(|seed| replay(&rows, FLEET, COST, seed)).collect();
+    let shown = format!(
+        "{name}: pooled {limit:.1} %, {}, {}, {}",
+        figures("round robin", round_robin),
+        figures("least load", least_load),
+        seeds.iter().map(|outcome| figures("cost", *outcome)).collect::<Vec<_>>().join(", ")
+    );
+    for outcome in seeds {
+        assert!(outcome.hit_percent >= hits_at_least && outcome.imbalance <= 1.15, "{shown}");
+        assert!(outcome.hit_percent > round_robin.hit_percent.max(least_load.hit_percent), "{shown}");
+    }
+    assert!(limit > hits_at_least, "{shown}");
+    println!("{shown}");
+}
+
+#[test]
+fn conversations_hit_within_two_points_of_one_pooled_cache_and_load_is_even() {
+    check("mooncake_conversation_whole.jsonl", 24.5);
+}
+
+#[test]
+fn synthetic_requests_hit_within_two_points_of_one_pooled_cache_and_load_is_even() {
+    check("mooncake_synthetic_whole.jsonl", 51.0);
+}
+
+#[test]
+fn a_burst_of_one_unseen_prefix_is_prefilled_by_two_engines_at_most() {
+    for (spacing_us, tail) in [(0, 100), (0, 0), (500, 100), (5_000, 100)] {
+        let mut router = Router::new(FLEET, 7);
+        let mut engines: Vec<Engine> = (0..FLEET.engines).map(|_| Engine::new(FLEET.blocks)).collect();
+        let mut prefilled = vec![0; FLEET.engines];
+        for number in 0..200u64 {
+            // 16 blocks of 512 tokens that all share, and an end of its own.
+            let ids = (1..=16).chain([1000 + number]).collect();
+            let row = Row { at_ms: number * spacing_us / 1000, tokens: 16 * replay::BLOCK_TOKENS + tail, ids };
+            let passed = spacing_us as f64 / 1e6 * replay::PREFILL_RATE;
+            engines.iter_mut().for_each(|engine| engine.drain(router.table.ledger(), passed));
+            let chosen = router.choose(&row, &engines, W_OVERLAP, &THRESHOLDS);
+            let prefill = router.place(&row, chosen);
+            let hit = engines[chosen].cache.run(&row.ids);
+            prefilled[chosen] += u32::from(hit == 0);
+            engines[chosen].take(Some(prefill), f64::from(row.tokens - replay::BLOCK_TOKENS * hit as u32));
+        }
+        assert!(prefilled.iter().sum::<u32>() <= 2, "{spacing_us} µs apart: {prefilled:?}");
+    }
+}
