@@ -38,14 +38,8 @@ impl Scan {
     /// Cost: one search for media in what can hold any; no allocation.
     pub fn prompt_pieces<'b>(&self, body: &'b [u8], mut tell: impl FnMut(Piece<'b>)) {
         let prompts = &self.prompts;
-        let fields = [
-            prompts.system,
-            prompts.instructions,
-            prompts.tools,
-            prompts.messages,
-            prompts.prompt,
-            prompts.input,
-        ];
+        let fields =
+            [prompts.system, prompts.instructions, prompts.tools, prompts.messages, prompts.prompt, prompts.input];
         for (field, mark) in fields.into_iter().zip(MARKS) {
             let Some(text) = field.map(|span| span.of(body)) else { continue };
             let is_listed = field == prompts.prompt || field == prompts.input;

@@ -37,9 +37,7 @@ mod tests {
 
     #[test]
     fn a_cached_prompt_outweighs_load_up_to_its_weight() {
-        let at = |queued_tokens, requests, left| {
-            Work { queued_tokens, requests, weight: 1.0 }.cost(W_OVERLAP, left)
-        };
+        let at = |queued_tokens, requests, left| Work { queued_tokens, requests, weight: 1.0 }.cost(W_OVERLAP, left);
         assert!(at(30_000, 0, 0) < at(0, 0, 8_000));
         assert!(at(33_000, 0, 0) > at(0, 0, 8_000));
         assert!(at(0, 400, 0) < at(0, 0, 8_000));

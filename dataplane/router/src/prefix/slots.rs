@@ -144,7 +144,8 @@ impl<W: Word, const N: usize, const H: usize> Bucket<W, N, H> {
             is_shared = false;
         }
         if let Some((holder, found)) = place {
-            let age = if found == 0 || slot_of(found) != entry.slot { 1.0 } else { age_of(entry.slot, stamp_of(found)) };
+            let age =
+                if found == 0 || slot_of(found) != entry.slot { 1.0 } else { age_of(entry.slot, stamp_of(found)) };
             // A line that many cores read stays theirs while what it says is right to within a part of 64.
             if !(0.0..1.0 / 64.0).contains(&age) {
                 holder.replace(found, word);
@@ -269,7 +270,9 @@ mod tests {
     #[test]
     fn a_slot_says_that_more_engines_have_its_block_than_it_remembers() {
         let bucket = Small::default();
-        [(1, 990), (2, 980), (3, 999)].iter().for_each(|&(slot, stamp)| bucket.write(&entry(7, slot, stamp, 1), age_of));
+        [(1, 990), (2, 980), (3, 999)]
+            .iter()
+            .for_each(|&(slot, stamp)| bucket.write(&entry(7, slot, stamp, 1), age_of));
         assert_eq!(read(&bucket, 7), Some((vec![(1, 990), (3, 999)], true)), "the oldest made room");
         // Until one is forgotten.
         let later = |slot, stamp| age_of(slot, stamp) + 1.0;

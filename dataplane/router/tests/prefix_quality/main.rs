@@ -15,12 +15,14 @@ const FLEET: Fleet = Fleet { engines: 8, blocks: 2000, table: 2.0 };
 const THRESHOLDS: Thresholds = Thresholds { cache: 0.30, balance_abs: 16.0, balance_rel: 1.5 };
 const COST: Policy = Policy::Cost { w_overlap: W_OVERLAP, thresholds: THRESHOLDS };
 
+#[expect(clippy::disallowed_methods, reason = "a test's own trace; no core runs here")]
 fn trace(name: &str) -> Vec<Row> {
     let path = format!("{}/../../bench/data/{name}", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(path).expect("the trace is part of the repository");
     let row = |line: &str| {
         let after = |key: &str| line.split_once(&format!("\"{key}\": ")).expect("a field").1;
-        let number = |key: &str| after(key).split([',', '}']).next().expect("a value").trim().parse().expect("a number");
+        let number =
+            |key: &str| after(key).split([',', '}']).next().expect("a value").trim().parse().expect("a number");
         let ids = after("hash_ids").trim_start_matches('[').split(']').next().expect("a list");
         let ids = ids.split(", ").map(|id| id.parse().expect("an id")).collect();
         Row { at_ms: number("timestamp"), tokens: number("input_length") as u32, ids }
@@ -33,7 +35,8 @@ fn check(name: &str, hits_at_least: f64) {
     let limit = pooled(&rows, FLEET);
     let round_robin = replay(&rows, FLEET, Policy::RoundRobin, 1);
     let least_load = replay(&rows, FLEET, Policy::LeastLoad, 1);
-    let figures = |name: &str, Outcome { hit_percent, imbalance }| format!("{name} {hit_percent:.1} % / {imbalance:.2}");
+    let figures =
+        |name: &str, Outcome { hit_percent, imbalance }| format!("{name} {hit_percent:.1} % / {imbalance:.2}");
     let seeds: Vec<Outcome> = (1..=3).map(|seed| replay(&rows, FLEET, COST, seed)).collect();
     let shown = format!(
         "{name}: pooled {limit:.1} %, {}, {}, {}",

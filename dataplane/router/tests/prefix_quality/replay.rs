@@ -28,7 +28,10 @@ pub(crate) enum Policy {
     RoundRobin,
     LeastLoad,
     /// The lowest cost of all engines.
-    Cost { w_overlap: f32, thresholds: Thresholds },
+    Cost {
+        w_overlap: f32,
+        thresholds: Thresholds,
+    },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -130,7 +133,11 @@ impl Router {
             (0..engines.len()).map(|slot| self.matches.cached(ledger, BoardSlot(slot as u32))).collect();
         let most = cached.iter().copied().max().unwrap_or(0);
         let least = |only: &dyn Fn(usize) -> bool| {
-            work.iter().enumerate().filter(|(slot, _)| only(*slot)).map(|(_, work)| work.load()).fold(f32::MAX, f32::min)
+            work.iter()
+                .enumerate()
+                .filter(|(slot, _)| only(*slot))
+                .map(|(_, work)| work.load())
+                .fold(f32::MAX, f32::min)
         };
         let facts = Facts {
             blocks: self.matches.blocks(),
