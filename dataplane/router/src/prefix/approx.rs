@@ -26,6 +26,8 @@ pub const SLOTS_MAX: usize = 1 << 23;
 const GAP_BLOCKS_MAX: u32 = 4;
 /// Sizes, in 64ths of the whole; each that is in use is kept.
 const LEVELS: [usize; 3] = [1, 8, 55];
+/// Blocks whose buckets are read before they are written.
+const AT_ONCE: usize = 16;
 /// Of a coarse clock.
 const TICK_NANOS: u64 = 250_000_000;
 
@@ -129,12 +131,19 @@ impl StampTable {
         let (stamp, tick) = (self.ledger.count(slot), (now.0 / TICK_NANOS) as u32);
         let capacity = self.ledger.capacity(slot) as f32;
         let buckets = self.buckets();
-        for &hash in fingerprint.prompts().flatten() {
+        let at = |hash: u64| {
             let key = Key::of(hash);
-            let Some(bucket) = buckets.get(key.bucket(buckets.len())) else { break };
-            bucket.write(&Entry { key, slot, stamp, tick }, |other, old| {
-                if other == slot { age(stamp, old) as f32 / capacity } else { self.age(other, old) }
-            });
+            buckets.get(key.bucket(buckets.len())).map(|bucket| (key, bucket))
+        };
+        for some in fingerprint.prompts().flat_map(|prompt| prompt.chunks(AT_ONCE)) {
+            let touched =
+                some.iter().filter_map(|&hash| at(hash)).fold(0, |sum, (key, bucket)| sum ^ bucket.touch(key, tick));
+            std::hint::black_box(touched);
+            for (key, bucket) in some.iter().filter_map(|&hash| at(hash)) {
+                bucket.write(&Entry { key, slot, stamp, tick }, |other, old| {
+                    if other == slot { age(stamp, old) as f32 / capacity } else { self.age(other, old) }
+                });
+            }
         }
         self.ledger.queue(core, slot, left)
     }

@@ -3,19 +3,17 @@
 //! [`fingerprint`] turns a prompt into chained hashes of its blocks; [`approx`] remembers which engine got a block and
 //! when ([`slots`] is its cells); [`ledger`] counts what each engine got and was given to do, and what it holds;
 //! [`matching`] is what one request finds; [`guard`] says whether it is to be followed; [`cost`] what a request costs
-//! an engine; [`ratio`] and [`capacity`] learn from answers.
+//! an engine.
 //!
 //! Everything here is an estimate that costs a hit when it is wrong, never an error. Memory has a bound from the start,
 //! and nothing is evicted by a timer.
 
 pub mod approx;
-pub mod capacity;
 pub mod cost;
 pub mod fingerprint;
 pub mod guard;
 pub mod ledger;
 pub mod matching;
-pub mod ratio;
 pub mod slots;
 
 pub use approx::StampTable;

@@ -157,6 +157,15 @@ impl<W: Word, const N: usize, const H: usize> Bucket<W, N, H> {
         }
     }
 
+    /// Reads what [`Self::write`] would begin with. Writes wait for each other, reads do not: a core that reads for some
+    /// writes before it does them waits for memory once.
+    #[inline]
+    pub fn touch(&self, key: Key, tick: u32) -> u64 {
+        let found = self.find(key).or_else(|| self.victim(u64::from(tick) & (SHARED - 1)));
+        let holders = found.and_then(|(way, _)| self.holders.get(way));
+        holders.and_then(|holders| holders.first()).map_or(0, Word::load)
+    }
+
     /// Tells every key with what its slot remembers.
     pub fn each(&self, mut tell: impl FnMut(Entry)) {
         for (tag, holders) in self.tags.iter().zip(&self.holders) {
@@ -175,8 +184,9 @@ impl<W: Word, const N: usize, const H: usize> Bucket<W, N, H> {
         self.tags.iter().map(Word::load).enumerate().find(|(_, tag)| tag >> (TICK_BITS + 1) == key.0)
     }
 
-    /// Takes the slot that was used least lately for `key`, empty. `None` when another core was faster.
-    fn claim(&self, key: Key, tick: u64) -> Option<(usize, u64)> {
+    /// The slot that was used least lately, with its tag.
+    #[inline]
+    fn victim(&self, tick: u64) -> Option<(usize, u64)> {
         let (mut victim, mut oldest) = (None, 0);
         for (way, tag) in self.tags.iter().map(Word::load).enumerate().filter(|(_, tag)| *tag != BUSY) {
             let age = if tag == 0 { u64::MAX } else { age_in_ticks(tick, tag) + 1 };
@@ -184,7 +194,12 @@ impl<W: Word, const N: usize, const H: usize> Bucket<W, N, H> {
                 (victim, oldest) = (Some((way, tag)), age);
             }
         }
-        let (way, tag) = victim?;
+        victim
+    }
+
+    /// Takes the slot that was used least lately for `key`, empty. `None` when another core was faster.
+    fn claim(&self, key: Key, tick: u64) -> Option<(usize, u64)> {
+        let (way, tag) = self.victim(tick)?;
         if !self.tags[way].replace(tag, BUSY) {
             return None;
         }
