@@ -1,3 +1,5 @@
+//! What the table finds and forgets.
+
 use llmgw_kit::chance::Chance;
 
 use super::super::fingerprint::{BLOCK_BYTES, Salt, Seed};

@@ -1,3 +1,5 @@
+//! Which prompts share their beginning, however they come in pieces.
+
 use proptest::prelude::*;
 
 use super::*;

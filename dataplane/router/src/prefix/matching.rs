@@ -1,7 +1,7 @@
 //! What one request finds in the stamp table: how many of its blocks each engine has.
 //!
-//! Filled by [`StampTable::find`](super::StampTable::find), read by scorers and the guard. A scratch that is used again:
-//! one per core.
+//! Filled by [`StampTable::find`](super::StampTable::find), read by scorers and the guard. A scratch that is used
+//! again: one per core.
 
 use llmgw_types::BoardSlot;
 

@@ -157,8 +157,8 @@ impl<W: Word, const N: usize, const H: usize> Bucket<W, N, H> {
         }
     }
 
-    /// Reads what [`Self::write`] would begin with. Writes wait for each other, reads do not: a core that reads for some
-    /// writes before it does them waits for memory once.
+    /// Reads what [`Self::write`] would begin with. Writes wait for each other, reads do not: a core that reads for
+    /// some writes before it does them waits for memory once.
     #[inline]
     pub fn touch(&self, key: Key, tick: u32) -> u64 {
         let found = self.find(key).or_else(|| self.victim(u64::from(tick) & (SHARED - 1)));
