@@ -12,9 +12,12 @@ use llmgw_types::{BandRank, BoardSlot, CoreId, EndpointIdx, PoolIdx, PoolSlot};
 
 use crate::admission::{Attempt, Cells, Gate, PoolGate, PoolPlace};
 use crate::board::Board;
+use crate::prefix::approx::Placed;
+use crate::prefix::{Fingerprint, Matches, Prefilling, StampTable, Thresholds};
+use crate::scheduler::cached::{Cached, Reuse};
 use crate::scheduler::explain::Explanation;
 use crate::scheduler::profile::RoutingProfile;
-use crate::scheduler::run::{InPool, Scheduler, Seat, Session, Tally, has_candidate};
+use crate::scheduler::run::{InPool, Picked, Scheduler, Seat, Session, Tally, has_candidate};
 use crate::scheduler::{Candidate, Context};
 use crate::session::Ring;
 
@@ -49,8 +52,12 @@ pub struct Grant {
     pub slot: BoardSlot,
     /// How its session came there.
     pub seat: Seat,
+    /// What became of its prompt; absent where nobody looked for it.
+    pub reuse: Option<Reuse>,
     /// The count that goes with it.
     pub place: Place,
+    /// What its engine has to prefill of it: to be dropped at the first token.
+    pub prefilling: Option<Prefilling>,
 }
 
 /// No endpoint of any pool of the model may get the request.
@@ -87,6 +94,15 @@ pub struct Map<'a> {
     pub profiles: &'a [RoutingProfile],
 }
 
+/// A request's prompt, to be sent where it is cached.
+#[derive(Clone, Copy, Debug)]
+pub struct Prompt<'a> {
+    /// Its fingerprint.
+    pub fingerprint: &'a Fingerprint,
+    /// When it is worth following.
+    pub thresholds: Thresholds,
+}
+
 /// What a request wants.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wanted<'a> {
@@ -102,6 +118,8 @@ pub struct Wanted<'a> {
     pub away: Option<BoardSlot>,
     /// Hash of its session's key, see [`crate::session::key_hash`].
     pub session: Option<u64>,
+    /// Its prompt, where its model has a prefix table.
+    pub prompt: Option<Prompt<'a>>,
     /// What its prompt is estimated to cost.
     pub tokens: u32,
     /// When this is.
@@ -132,17 +150,32 @@ pub struct Choice {
     pub slot: BoardSlot,
     /// How the request's session came there.
     pub seat: Seat,
+    /// What became of its prompt; absent where nobody looked for it.
+    pub reuse: Option<Reuse>,
 }
 
 /// Decides, and counts nothing: for whoever counts in a way of its own. Cores use a [`Dispatcher`].
 pub struct Decider {
     scheduler: Scheduler,
+    prefixes: Option<Prefixes>,
+}
+
+/// The prefix table, and what one request found in it.
+struct Prefixes {
+    table: Arc<StampTable>,
+    matches: Matches,
 }
 
 impl Decider {
     /// A decider that chooses with `scheduler`.
     pub fn new(scheduler: Scheduler) -> Self {
-        Self { scheduler }
+        Self { scheduler, prefixes: None }
+    }
+
+    /// The same with a table of where prompts are cached.
+    pub fn with_table(self, table: Arc<StampTable>) -> Self {
+        let matches = Matches::new(table.ledger().slot_count());
+        Self { prefixes: Some(Prefixes { table, matches }), ..self }
     }
 
     /// The endpoint for a request, in the first of its model's pools (by priority) with an eligible one. Fills in
@@ -187,7 +220,12 @@ impl Decider {
         let pool = map.table.pools.get(row.idx())?;
         let profile = map.profiles.get(wanted.profile.unwrap_or_else(|| route.profile.to_native()) as usize)?;
         let ctx = Context::of(board, core, wanted.now, map.table, route, pool);
-        let ctx = Context { excluded: wanted.excluded, pinned: wanted.pinned, ..ctx };
+        let cached = wanted.prompt.zip(self.prefixes.as_mut()).map(|(prompt, Prefixes { table, matches })| {
+            table.find(prompt.fingerprint, matches);
+            let (prompt_tokens, thresholds) = (wanted.tokens, prompt.thresholds);
+            Cached { table, matches, prompt_tokens, thresholds, is_followed: false }
+        });
+        let ctx = Context { excluded: wanted.excluded, pinned: wanted.pinned, cached, ..ctx };
         let session = match (wanted.session, route.placement.session.as_ref(), map.rings.get(row.idx())) {
             (Some(key), Some(spec), Some(ring)) => {
                 Some(Session { key, ring, away: wanted.away, load_factor: spec.load_factor.to_native() })
@@ -196,9 +234,20 @@ impl Decider {
         };
         let look = explanation.and_then(|explanation| explanation.next(wanted.model, row.0));
         let within = InPool { table: map.table, pool, profile, session };
-        let (chosen, seat) = self.scheduler.pick(within, &ctx, look)?;
-        let Candidate { endpoint, member, slot, .. } = chosen;
-        Some(Choice { pool: row, endpoint, member, slot, seat })
+        let Picked { candidate, seat, reuse } = self.scheduler.pick(within, &ctx, look)?;
+        let Candidate { endpoint, member, slot, .. } = candidate;
+        Some(Choice { pool: row, endpoint, member, slot, seat, reuse })
+    }
+
+    /// Remembers where a request's prompt went. `choice` is what was chosen last.
+    fn placed(&mut self, core: CoreId, choice: &Choice, wanted: &Wanted<'_>) -> Option<Prefilling> {
+        let (prompt, Prefixes { table, matches }) = wanted.prompt.zip(self.prefixes.as_mut())?;
+        if choice.reuse.is_none() {
+            // Whoever chose did not look.
+            table.find(prompt.fingerprint, matches);
+        }
+        let placed = Placed { core, slot: choice.slot, prompt_tokens: wanted.tokens, now: wanted.now };
+        Some(Prefilling::new(table.clone(), table.record(prompt.fingerprint, matches, &placed)))
     }
 
     /// Whether anybody in the pool may get the request. Cost: one pass over its members at most.
@@ -230,7 +279,7 @@ pub fn first_back(board: &Board, table: &ArchivedRouteTable, wanted: &Wanted<'_>
             let is_asked_for = wanted.pinned.is_none_or(|pinned| pinned == slot);
             if is_usable && is_sooner && is_asked_for && !wanted.excluded.contains(&slot) {
                 let (pool, endpoint) = (PoolIdx(row), EndpointIdx(endpoint));
-                first = Some((back_at, Choice { pool, endpoint, member, slot, seat: Seat::Unasked }));
+                first = Some((back_at, Choice { pool, endpoint, member, slot, seat: Seat::Unasked, reuse: None }));
             }
         }
     }
@@ -249,6 +298,11 @@ impl Dispatcher {
         Self { share: Rc::new(CoreBoard { board, core }), decider: Decider::new(scheduler) }
     }
 
+    /// The same with a table of where prompts are cached.
+    pub fn with_table(self, table: Arc<StampTable>) -> Self {
+        Self { decider: self.decider.with_table(table), ..self }
+    }
+
     /// Finds a place for a request, see [`Decider::choose`], and counts it there before it returns.
     ///
     /// Errors: no pool has an eligible endpoint.
@@ -260,7 +314,7 @@ impl Dispatcher {
     ) -> Result<Grant, NoEndpoint> {
         let view = View { board: &self.share.board, core: self.share.core, map };
         let choice = self.decider.choose(view, wanted, explanation)?;
-        Ok(self.grant(choice, wanted.tokens))
+        Ok(self.grant(choice, wanted))
     }
 
     /// Passes the gate of the first pool that has room and somebody to serve the request, and finds and counts its
@@ -289,7 +343,7 @@ impl Dispatcher {
             };
             if let Some(choice) = self.decider.choose_in(view, row, wanted, explanation.as_deref_mut()) {
                 place.runs_at(choice.slot);
-                return Ok((self.grant(choice, wanted.tokens), place));
+                return Ok((self.grant(choice, wanted), place));
             }
         }
         Err(if attempt.shut().is_empty() { Held::NoEndpoint } else { Held::Shut(attempt) })
@@ -313,7 +367,7 @@ impl Dispatcher {
         let view = View { board: &self.share.board, core: self.share.core, map };
         let choice = self.decider.choose_in(view, row, wanted, explanation).ok_or(NoEndpoint)?;
         place.runs_at(choice.slot);
-        Ok(self.grant(choice, wanted.tokens))
+        Ok(self.grant(choice, wanted))
     }
 
     /// A place at the endpoint that [`first_back`] finds.
@@ -321,7 +375,7 @@ impl Dispatcher {
     /// Errors: none of the model's endpoints is ready.
     pub fn last_resort(&mut self, map: Map<'_>, wanted: &Wanted<'_>) -> Result<Grant, NoEndpoint> {
         let choice = first_back(&self.share.board, map.table, wanted)?;
-        Ok(self.grant(choice, wanted.tokens))
+        Ok(self.grant(choice, wanted))
     }
 
     /// What decisions went through since this was asked last.
@@ -329,10 +383,13 @@ impl Dispatcher {
         self.decider.take_tally()
     }
 
-    fn grant(&self, choice: Choice, tokens: u32) -> Grant {
-        let Choice { pool, endpoint, member, slot, seat } = choice;
+    fn grant(&mut self, choice: Choice, wanted: &Wanted<'_>) -> Grant {
+        let Choice { pool, endpoint, member, slot, seat, reuse } = choice;
+        let tokens = wanted.tokens;
         self.share.board.raise(self.share.core, slot, tokens);
-        Grant { pool, endpoint, member, slot, seat, place: Place { share: self.share.clone(), slot, tokens } }
+        let place = Place { share: self.share.clone(), slot, tokens };
+        let prefilling = self.decider.placed(self.share.core, &choice, wanted);
+        Grant { pool, endpoint, member, slot, seat, reuse, place, prefilling }
     }
 }
 

@@ -52,6 +52,13 @@ pub struct Fingerprint {
     has_media: bool,
 }
 
+impl std::fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Hashes of a prompt are no news to anybody.
+        write!(f, "Fingerprint({} blocks)", self.hashes.len())
+    }
+}
+
 impl Fingerprint {
     /// An empty scratch. Allocates for prompts of usual length; grows to at most [`BLOCKS_MAX`] hashes and keeps them.
     pub fn new(seed: &Seed) -> Self {

@@ -3,17 +3,20 @@
 //! [`fingerprint`] turns a prompt into chained hashes of its blocks; [`approx`] remembers which engine got a block and
 //! when ([`slots`] is its cells); [`ledger`] counts what each engine got and was given to do, and what it holds;
 //! [`matching`] is what one request finds; [`guard`] says whether it is to be followed; [`cost`] what a request costs
-//! an engine.
+//! an engine; [`prefilling`] that it is still to be prefilled; [`ratio`] and [`capacity`] learn from answers.
 //!
 //! Everything here is an estimate that costs a hit when it is wrong, never an error. Memory has a bound from the start,
 //! and nothing is evicted by a timer.
 
 pub mod approx;
+pub mod capacity;
 pub mod cost;
 pub mod fingerprint;
 pub mod guard;
 pub mod ledger;
 pub mod matching;
+pub mod prefilling;
+pub mod ratio;
 pub mod slots;
 
 pub use approx::StampTable;
@@ -21,3 +24,4 @@ pub use fingerprint::{Fingerprint, Salt, Seed};
 pub use guard::{Decision, Thresholds};
 pub use ledger::Ledger;
 pub use matching::Matches;
+pub use prefilling::Prefilling;

@@ -1,9 +1,10 @@
 //! Filter, score, pick: which endpoint of a pool gets a request.
 //!
 //! [`run`] is the pipeline; [`registry`] turns names of the configuration into plugins; [`profile`] is a set of them;
-//! [`explain`] is what a decision says of itself when asked. Each plugin is one file under `filters/`, `scorers/`,
+//! [`cached`] is where a prompt is cached; [`explain`] is what a decision says of itself when asked. Each plugin is one file under `filters/`, `scorers/`,
 //! `pickers/` and one line in the registry.
 
+pub mod cached;
 pub mod explain;
 pub mod filters;
 pub mod pickers;
@@ -19,6 +20,8 @@ use llmgw_types::{BoardSlot, CoreId, EndpointIdx};
 
 use crate::board::Board;
 use crate::endpoint::Sample;
+
+use self::cached::Cached;
 
 /// An endpoint that may get the request.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -58,6 +61,10 @@ pub struct Context<'a> {
     pub pinned: Option<BoardSlot>,
     /// The endpoint its session belongs to.
     pub session: Option<BoardSlot>,
+    /// Where its prompt is cached; absent where nobody looks.
+    pub cached: Option<Cached<'a>>,
+    /// What a token that is not cached weighs, for a profile by cost.
+    pub w_overlap: f32,
 }
 
 impl<'a> Context<'a> {
@@ -83,6 +90,8 @@ impl<'a> Context<'a> {
             excluded: &[],
             pinned: None,
             session: None,
+            cached: None,
+            w_overlap: 1.0,
         }
     }
 

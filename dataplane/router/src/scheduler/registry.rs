@@ -2,7 +2,7 @@
 
 use super::filters::{Breaker, Draining, Excluded, Pinned, Ready};
 use super::pickers::{MaxScore, PowerOfTwo, RoundRobin, Softmax};
-use super::scorers::{Inflight, Kv, Load, PoolPriority, Queue, Session};
+use super::scorers::{Cost, Inflight, Kv, Load, PoolPriority, Prefix, Queue, Session};
 use super::{Candidate, Context, Filter, Picker, Scorer};
 
 /// Makes the list of filters and the walk through them, which calls each by its type: what several of them read of an
@@ -26,10 +26,12 @@ filters!(Ready, Draining, Breaker, Excluded, Pinned);
 pub const FILTER_NAMES: [&str; FILTERS.len()] = ["ready", "draining", "breaker", "excluded", "pinned"];
 
 /// Scorers by name.
-pub static SCORERS: [&dyn Scorer; 6] = [&Queue, &Kv, &Load, &Inflight, &PoolPriority, &Session];
+pub static SCORERS: [&dyn Scorer; 8] =
+    [&Queue, &Kv, &Load, &Inflight, &PoolPriority, &Session, &Prefix, &Cost];
 
 /// Their names in the same order, as metrics show them.
-pub const SCORER_NAMES: [&str; SCORERS.len()] = ["queue", "kv", "load", "inflight", "pool-priority", "session"];
+pub const SCORER_NAMES: [&str; SCORERS.len()] = 
+    ["queue", "kv", "load", "inflight", "pool-priority", "session", "prefix", "cost"];
 
 /// Pickers by name.
 pub static PICKERS: [&dyn Picker; 4] = [&PowerOfTwo, &MaxScore, &Softmax, &RoundRobin];

@@ -7,17 +7,24 @@ use llmgw_kit::clock::Mono;
 use llmgw_types::snapshot::{ArchivedPool, ArchivedRouteTable};
 use llmgw_types::{BoardSlot, EndpointIdx};
 
+use super::cached::{Cached, Reuse, work};
 use super::explain::{CandidateLook, PoolLook};
+use super::pickers::MaxScore;
 use super::profile::RoutingProfile;
-use super::{Candidate, Context, Draw, registry};
+use super::{Candidate, Context, Draw, Picker as _, registry};
 use crate::board::Board;
 use crate::metrics::POOL_ROWS_MAX;
+use crate::prefix::guard::Course;
 use crate::session::{Bound, Ring};
 
 /// For how long an endpoint that became ready takes less than its share.
 pub const SLOW_START: Duration = Duration::from_secs(30);
 /// The part it begins with.
 const SLOW_START_FROM: f32 = 0.1;
+
+/// Candidates of which a profile by cost reads every one, whatever its picker: two drawn at random seldom have the
+/// prompt. Of more, those that the picker draws and the one that has most of it.
+const READ_ALL_MAX: usize = 64;
 
 /// What a decision went through, added up until it is taken.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +73,17 @@ pub enum Seat {
     Away,
 }
 
+/// What a decision came to.
+#[derive(Clone, Copy, Debug)]
+pub struct Picked {
+    /// Who gets the request.
+    pub candidate: Candidate,
+    /// How its session came there.
+    pub seat: Seat,
+    /// What became of its prompt; absent where nobody looked for it.
+    pub reuse: Option<Reuse>,
+}
+
 /// Runs decisions. Owner: one core.
 pub struct Scheduler {
     chance: Chance,
@@ -99,7 +117,7 @@ impl Scheduler {
         within: InPool<'_>,
         ctx: &Context<'_>,
         mut look: Option<&mut PoolLook>,
-    ) -> Option<(Candidate, Seat)> {
+    ) -> Option<Picked> {
         let InPool { table, pool, profile, session } = within;
         self.filter(table, pool, ctx, look.as_deref_mut());
         if self.candidates.is_empty() {
@@ -107,7 +125,15 @@ impl Scheduler {
         }
         let owner = session.filter(|_| profile.picker.follows_sessions());
         let (owner, seat) = owner.and_then(|session| self.session_member(session, ctx.board)).unzip();
-        let ctx = &Context { session: owner.map(|candidate| candidate.slot), ..*ctx };
+        let cached = ctx.cached.filter(|_| profile.picker.follows_sessions());
+        let course = cached.map(|cached| cached.course(ctx, &self.candidates));
+        let is_followed = course == Some(Course::Follow);
+        let ctx = &Context {
+            session: owner.map(|candidate| candidate.slot),
+            cached: cached.map(|cached| Cached { is_followed, ..cached }),
+            w_overlap: profile.w_overlap.unwrap_or(ctx.w_overlap),
+            ..*ctx
+        };
 
         let turn = turn(&mut self.turns, pool.metric_row.to_native(), &mut self.chance);
         if let Some(look) = look.as_deref_mut() {
@@ -119,9 +145,22 @@ impl Scheduler {
         }
         let chosen = match owner {
             Some(owner) if !profile.weighs_sessions => Some(owner),
+            _ if matches!(course, Some(Course::LeastLoaded(_))) => {
+                let mut draw = Draw { chance: &mut self.chance, turn, temperature: profile.temperature };
+                self.total.clear();
+                self.total.extend(self.candidates.iter().map(|candidate| -work(ctx, candidate).load()));
+                let at = MaxScore.choose(&self.candidates, &self.total, &mut draw);
+                self.candidates.get(at).copied()
+            }
             _ => {
                 let mut draw = Draw { chance: &mut self.chance, turn, temperature: profile.temperature };
-                profile.picker.shortlist(&mut self.candidates, &mut draw);
+                if profile.w_overlap.is_none() || self.candidates.len() > READ_ALL_MAX {
+                    let best = ctx.cached.filter(|_| is_followed).and_then(|cached| cached.best(&self.candidates));
+                    profile.picker.shortlist(&mut self.candidates, &mut draw);
+                    if let Some(best) = best.filter(|best| !self.candidates.contains(best)) {
+                        self.candidates.push(best);
+                    }
+                }
                 // Whoever weighs sessions must see the session's endpoint.
                 if let Some(owner) = owner.filter(|owner| !self.candidates.contains(owner)) {
                     self.candidates.push(owner);
@@ -146,7 +185,9 @@ impl Scheduler {
             look.chosen = chosen.map(|chosen| chosen.member);
         }
         let seat = seat.filter(|_| chosen == owner).unwrap_or_default();
-        Some((chosen?, seat))
+        let candidate = chosen?;
+        let reuse = ctx.cached.zip(course).map(|(cached, course)| cached.outcome(course, &candidate));
+        Some(Picked { candidate, seat, reuse })
     }
 
     fn filter(

@@ -1,16 +1,20 @@
 //! Scorers: how good a candidate is.
 
+mod cost;
 mod inflight;
 mod kv;
 mod load;
 mod pool_priority;
+mod prefix;
 mod queue;
 mod session;
 
+pub use cost::Cost;
 pub use inflight::Inflight;
 pub use kv::Kv;
 pub use load::Load;
 pub use pool_priority::PoolPriority;
+pub use prefix::Prefix;
 pub use queue::Queue;
 pub use session::Session;
 

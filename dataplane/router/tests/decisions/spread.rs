@@ -74,7 +74,7 @@ fn the_model_picks_by_its_own_profile_and_a_request_by_the_one_it_names() {
     let mut table = table(&[&[3]], &[], "p2c", 0.0);
     table.profiles.push(llmgw_types::snapshot::ProfileSpec {
         name: "debug".into(),
-        scorers: vec![("prefix".into(), 3.0)],
+        scorers: vec![("lora".into(), 3.0)],
         picker: "round-robin".into(),
         temperature: 0.0,
     });
