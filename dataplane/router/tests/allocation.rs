@@ -10,9 +10,12 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use llmgw_kit::chance::Chance;
 use llmgw_kit::clock::Mono;
 use llmgw_router::admission::{Cells, Gate, PoolGate};
+use llmgw_router::dispatcher::Prompt;
 use llmgw_router::endpoint::Sample;
+use llmgw_router::prefix::{Fingerprint, Ledger, Salt, Seed, StampTable, Thresholds};
 use llmgw_router::session::key_hash;
 use llmgw_router::{Board, Wanted};
 use llmgw_types::{BandRank, BoardSlot, CoreId, PoolSlot};
@@ -51,6 +54,29 @@ fn allocations(work: impl FnOnce()) -> u64 {
     let before = COUNT.with(Cell::get);
     work();
     COUNT.with(Cell::get) - before
+}
+
+#[test]
+fn no_prompt_that_is_looked_for_and_remembered_allocates() {
+    for scorers in [&[("cost", 4.0)][..], &[("prefix", 3.0), ("kv", 1.0)]] {
+        let mut world = World::of(&table(&[&[60]], scorers, "p2c", 0.0), 1);
+        let prefixes = Arc::new(StampTable::new(1 << 16, Ledger::new(1, 60)));
+        world.cores = world.cores.into_iter().map(|core| core.with_table(prefixes.clone())).collect();
+        let mut fingerprint = Fingerprint::new(&Seed::drawn(&mut Chance::seeded(1)));
+        let text = vec![b'x'; 60_000];
+        let mut send = |count: u32| {
+            for number in 0..count {
+                fingerprint.begin(&Salt { model: "m0", ..Salt::default() });
+                fingerprint.text(&(number % 7).to_le_bytes());
+                fingerprint.text(&text);
+                fingerprint.finish();
+                let prompt = Some(Prompt { fingerprint: &fingerprint, thresholds: Thresholds::default() });
+                drop(world.dispatch(0, &Wanted { prompt, ..wanted() }));
+            }
+        };
+        send(100);
+        assert_eq!(allocations(|| send(1000)), 0, "{scorers:?}");
+    }
 }
 
 #[test]
