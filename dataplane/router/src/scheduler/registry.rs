@@ -26,11 +26,10 @@ filters!(Ready, Draining, Breaker, Excluded, Pinned);
 pub const FILTER_NAMES: [&str; FILTERS.len()] = ["ready", "draining", "breaker", "excluded", "pinned"];
 
 /// Scorers by name.
-pub static SCORERS: [&dyn Scorer; 8] =
-    [&Queue, &Kv, &Load, &Inflight, &PoolPriority, &Session, &Prefix, &Cost];
+pub static SCORERS: [&dyn Scorer; 8] = [&Queue, &Kv, &Load, &Inflight, &PoolPriority, &Session, &Prefix, &Cost];
 
 /// Their names in the same order, as metrics show them.
-pub const SCORER_NAMES: [&str; SCORERS.len()] = 
+pub const SCORER_NAMES: [&str; SCORERS.len()] =
     ["queue", "kv", "load", "inflight", "pool-priority", "session", "prefix", "cost"];
 
 /// Pickers by name.

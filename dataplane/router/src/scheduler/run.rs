@@ -112,12 +112,7 @@ impl Scheduler {
     /// Cost: one pass over the members for the filters, one more over those left for a session's bound; scores only for
     /// the picker's shortlist; no allocation once the buffers have grown to the pool's size, unless `look` is there to
     /// be filled.
-    pub fn pick(
-        &mut self,
-        within: InPool<'_>,
-        ctx: &Context<'_>,
-        mut look: Option<&mut PoolLook>,
-    ) -> Option<Picked> {
+    pub fn pick(&mut self, within: InPool<'_>, ctx: &Context<'_>, mut look: Option<&mut PoolLook>) -> Option<Picked> {
         let InPool { table, pool, profile, session } = within;
         self.filter(table, pool, ctx, look.as_deref_mut());
         if self.candidates.is_empty() {
