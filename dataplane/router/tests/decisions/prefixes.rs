@@ -40,7 +40,7 @@ impl Prompts {
         self.fingerprint.finish();
         let prompt = Some(Prompt { fingerprint: &self.fingerprint, thresholds: Thresholds::default() });
         let tokens = (text.len() / 4) as u32;
-        self.world.dispatch(core, &Wanted { prompt, tokens, ..wanted }).ok().expect("somebody takes it")
+        self.world.dispatch(core, &Wanted { prompt, tokens, ..wanted }).expect("somebody takes it")
     }
 
     fn send(&mut self, text: &[u8]) -> Grant {

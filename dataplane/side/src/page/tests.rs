@@ -159,6 +159,8 @@ llmgw_retries_total{reason=\"closed\"} 0
 llmgw_retries_total{reason=\"connect\"} 0
 llmgw_route_table_generation 1
 llmgw_route_table_generation_oldest 0
+llmgw_scorer_value{scorer=\"cost\",replica=\"a\"} 0
+llmgw_scorer_value{scorer=\"cost\",replica=\"b\"} 1
 llmgw_scorer_value{scorer=\"inflight\",replica=\"a\"} 0
 llmgw_scorer_value{scorer=\"inflight\",replica=\"b\"} 1
 llmgw_scorer_value{scorer=\"kv\",replica=\"a\"} 1

@@ -209,8 +209,10 @@ fn endpoints(page: &mut Page, board: &Board, view: &View) {
     }
 }
 
-/// One value an endpoint and scorer: an endpoint of several pools is judged in the first of them. A session is a
-/// request's own and has none.
+/// Scorers that have nothing to say without a request: of its session, of its prompt.
+const OF_A_REQUEST: [&str; 2] = ["session", "prefix"];
+
+/// One value an endpoint and scorer: an endpoint of several pools is judged in the first of them.
 fn scorer_values(page: &mut Page, board: &Board, view: &View) {
     let Some(table) = view.routes.as_ref().map(|routes| routes.table()) else { return };
     let now = Mono::now();
@@ -221,7 +223,7 @@ fn scorer_values(page: &mut Page, board: &Board, view: &View) {
         survey(table, pool, &ctx, |scorer, endpoint, value| {
             let name = table.endpoints.get(endpoint.idx()).map_or("", |endpoint| endpoint.name.as_str());
             let is_first = *judged.entry(endpoint.0).or_insert(row) == row;
-            if is_first && scorer != "session" {
+            if is_first && !OF_A_REQUEST.contains(&scorer) {
                 page.family(&own::SCORER_VALUE).ratio(&[scorer, name], value.into());
             }
         });
