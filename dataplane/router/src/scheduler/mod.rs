@@ -1,8 +1,8 @@
 //! Filter, score, pick: which endpoint of a pool gets a request.
 //!
 //! [`run`] is the pipeline; [`registry`] turns names of the configuration into plugins; [`profile`] is a set of them;
-//! [`cached`] is where a prompt is cached; [`explain`] is what a decision says of itself when asked. Each plugin is one file under `filters/`, `scorers/`,
-//! `pickers/` and one line in the registry.
+//! [`cached`] is where a prompt is cached; [`explain`] is what a decision says of itself when asked. Each plugin is one
+//! file under `filters/`, `scorers/`, `pickers/` and one line in the registry.
 
 pub mod cached;
 pub mod explain;

@@ -1,3 +1,5 @@
+//! Prompts go where they are cached, and each decision has its word.
+
 use std::sync::Arc;
 
 use llmgw_kit::chance::Chance;

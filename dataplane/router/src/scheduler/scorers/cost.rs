@@ -1,6 +1,6 @@
-//! `cost`: what the request costs an engine, in tokens of prefill: what is not cached of its prompt, times the profile's
-//! `w_overlap`, and what the engine has to do before. Stands alone: a profile by cost has no other weights. Above the
-//! ceiling of its KV cache an engine is taken only when all are there.
+//! `cost`: what the request costs an engine, in tokens of prefill: what is not cached of its prompt, times the
+//! profile's `w_overlap`, and what the engine has to do before. Stands alone: a profile by cost has no other weights.
+//! Above the ceiling of its KV cache an engine is taken only when all are there.
 
 use super::kv::PENALTY;
 use crate::scheduler::cached::work;
