@@ -48,7 +48,7 @@ fn every_gauge_is_0_after_mixed_endings_and_never_below() {
                         if *leaves {
                             connection.leave();
                         } else {
-                            connection.reply().expect("a reply");
+                            connection.reply().unwrap_or_else(|error| panic!("{body}: {error}"));
                         }
                     }
                 })

@@ -101,10 +101,13 @@ impl Tasks {
     }
 
     fn run(&self, id: TaskId) {
-        let task = self.slots.borrow_mut().get_mut(id.place() as usize).and_then(|slot| {
-            slot.is_queued = false;
-            slot.task.take().filter(|_| slot.life == id.life())
-        });
+        // Who was woken in the poll that it ended with is still listed when its place has another holder already.
+        let task = self.slots.borrow_mut().get_mut(id.place() as usize).filter(|slot| slot.life == id.life()).and_then(
+            |slot| {
+                slot.is_queued = false;
+                slot.task.take()
+            },
+        );
         let Some(mut task) = task else { return };
         self.begin_poll();
         let waker = waker(id);
@@ -241,4 +244,33 @@ static TABLE: RawWakerVTable = RawWakerVTable::new(|data| raw(data.addr() as u64
 
 fn wake(data: *const ()) {
     super::with(|local| local.tasks.wake(TaskId(data.addr() as u64)));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::future::poll_fn;
+    use std::rc::Rc;
+    use std::task::Poll;
+    use std::time::Duration;
+
+    use crate::driver::{DriverChoice, block_on, choose};
+
+    #[test]
+    fn who_was_woken_in_its_last_poll_does_not_take_the_next_holder_of_its_place_along() {
+        let ran = Rc::new(Cell::new(false));
+        let seen = ran.clone();
+        block_on(choose(DriverChoice::Auto).unwrap().0, async move {
+            crate::spawn(poll_fn(|cx| {
+                cx.waker().wake_by_ref();
+                Poll::Ready(())
+            }));
+            crate::spawn(async move {
+                crate::spawn(async move { ran.set(true) });
+            });
+            crate::timer::sleep(Duration::from_millis(2)).await;
+        })
+        .unwrap();
+        assert!(seen.get(), "the new holder was dropped unrun");
+    }
 }
