@@ -16,6 +16,7 @@ pub mod catch;
 pub mod cores;
 pub mod driver;
 pub mod io;
+pub mod late;
 pub mod listener;
 mod local;
 pub mod mailbox;

@@ -148,6 +148,11 @@ impl Local {
         now.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
     }
 
+    /// See [`crate::late::late`]. Answer: whether the task being polled is polled again in this turn, after others.
+    pub(crate) fn put_off(&self) -> bool {
+        self.tasks.put_off()
+    }
+
     /// `moment` on this runtime's clock.
     pub(crate) fn moment(&self, moment: Mono) -> u64 {
         u64::try_from(moment.since(self.clock.began).as_nanos()).unwrap_or(u64::MAX)

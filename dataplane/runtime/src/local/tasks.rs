@@ -55,6 +55,11 @@ pub(super) struct Tasks {
     /// The earliest deadline that the task being polled waits for.
     wanted: Cell<u64>,
     timers: RefCell<Timers>,
+    /// The task being polled, and how many of this turn's are still to be.
+    current: Cell<Option<TaskId>>,
+    to_run: Cell<usize>,
+    /// Those that wait for the others of this turn.
+    late: RefCell<Vec<TaskId>>,
 }
 
 impl Tasks {
@@ -70,6 +75,9 @@ impl Tasks {
             main_armed: Cell::new(NEVER),
             wanted: Cell::new(NEVER),
             timers: RefCell::default(),
+            current: Cell::new(None),
+            to_run: Cell::new(0),
+            late: RefCell::default(),
         }
     }
 
@@ -93,10 +101,31 @@ impl Tasks {
     /// that none can starve the ring. Calls `before` each of them.
     pub(super) fn run_ready(&self, before: impl Fn()) {
         let count = self.ready.borrow().len();
-        for _ in 0..count {
-            let Some(id) = self.ready.borrow_mut().pop_front() else { return };
+        for done in 1..=count {
+            let Some(id) = self.ready.borrow_mut().pop_front() else { break };
+            self.to_run.set(count - done);
             before();
             self.run(id);
+        }
+        self.to_run.set(0);
+        // None of these can become late again: the list is whole.
+        let mut late = self.late.take();
+        for id in late.drain(..) {
+            before();
+            self.run(id);
+        }
+        self.late.replace(late);
+    }
+
+    /// Puts the task being polled off until the others that are ready in this turn have been polled. Answer: whether
+    /// there are any; else it goes on.
+    pub(super) fn put_off(&self) -> bool {
+        match self.current.get() {
+            Some(id) if self.to_run.get() > 0 => {
+                self.late.borrow_mut().push(id);
+                true
+            }
+            _ => false,
         }
     }
 
@@ -111,7 +140,9 @@ impl Tasks {
         let Some(mut task) = task else { return };
         self.begin_poll();
         let waker = waker(id);
+        self.current.set(Some(id));
         let outcome = task.as_mut().poll(&mut Context::from_waker(&waker));
+        self.current.set(None);
         if outcome.is_ready() {
             // Outside of any borrow: what the task held may wake others, or close connections.
             drop(task);
