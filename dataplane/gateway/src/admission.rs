@@ -18,7 +18,7 @@ use llmgw_kit::clock::Mono;
 use llmgw_obs::rows::RowIdx;
 use llmgw_router::Board;
 use llmgw_router::admission::{Answer, Attempt, Controller, Gate, Limits, PoolGate, PoolPlace, Progress};
-use llmgw_router::message::{CoreMessage, Enqueue, Refusal, Ticket};
+use llmgw_router::message::{CoreMessage, Enqueue, Refusal, Ticket, TicketPools};
 use llmgw_router::metrics::CoreCells;
 use llmgw_runtime::timer::timeout_at;
 use llmgw_types::snapshot::ArchivedRouteTable;
@@ -78,6 +78,8 @@ pub(crate) struct Asking {
     pub(crate) bytes: u32,
     /// Until when it may wait.
     pub(crate) deadline: Mono,
+    /// How often it is told that it still waits, if it is a stream.
+    pub(crate) heartbeat: Option<Duration>,
 }
 
 /// See the module. Owner: one core.
@@ -147,7 +149,7 @@ impl Admission {
         let number = (self.next_number.get() << 16) | u64::from(owner.0 & 0xffff);
         self.next_number.set(self.next_number.get() + 1);
         let ticket = Ticket { core: self.lanes.core, number };
-        let Asking { tenant, cost, bytes, deadline, .. } = *asking;
+        let Asking { row, tenant, cost, bytes, deadline, heartbeat } = *asking;
         let pools = attempt.pools();
         let asked = Enqueue { ticket, gate, generation, tenant, deadline, cost, bytes, pools, band: attempt.band() };
         self.open.borrow_mut().insert(number, Slot::Waiting(None));
@@ -161,7 +163,7 @@ impl Admission {
         attempt.sent();
         counts.waiting.increment();
         let until = deadline + OWNERS_TIME;
-        Ok(Waiting { admission: self, ticket, model, began: now, until, row: asking.row, end: None })
+        Ok(Waiting { admission: self, ticket, pools, model, began: now, until, heartbeat, row, end: End::Left })
     }
 
     /// Hears what is said to this core about places.
@@ -366,13 +368,27 @@ impl NoPlace {
 pub(crate) struct Waiting<'a> {
     admission: &'a Admission,
     ticket: Ticket,
+    pools: TicketPools,
     /// Row of the model whose pools it waits for.
     pub(crate) model: u32,
     began: Mono,
     /// When it waits no longer, whatever its owner does.
     pub(crate) until: Mono,
+    /// See [`Asking::heartbeat`].
+    pub(crate) heartbeat: Option<Duration>,
     row: RowIdx,
-    end: Option<Result<(), NoPlace>>,
+    end: End,
+}
+
+/// How a wait ended, as it is counted.
+#[derive(Clone, Copy)]
+enum End {
+    /// The client did not stay.
+    Left,
+    Placed,
+    Refused(NoPlace),
+    /// It is decided anew, and what comes of that counts.
+    Anew,
 }
 
 impl Waiting<'_> {
@@ -395,15 +411,28 @@ impl Waiting<'_> {
             Some(Slot::Refused(refusal)) => Err(NoPlace::Refused(refusal)),
             _ => Err(NoPlace::ShuttingDown),
         };
-        self.end = Some(outcome.as_ref().map(|_| ()).map_err(|why| *why));
+        self.end = match &outcome {
+            Ok(_) => End::Placed,
+            Err(why) => End::Refused(*why),
+        };
         outcome
     }
 
     /// Its own deadline has passed and its owner says nothing.
     pub(crate) fn give_up(&mut self) -> NoPlace {
         let why = NoPlace::Refused(Refusal::Ttl);
-        self.end = Some(Err(why));
+        self.end = End::Refused(why);
         why
+    }
+
+    /// Leaves the queue, because those it waits for are gone.
+    pub(crate) fn moves_on(mut self) {
+        self.end = End::Anew;
+    }
+
+    /// Whether it waits for that pool.
+    pub(crate) fn is_for(&self, pool: PoolSlot) -> bool {
+        self.pools.iter().any(|waited_for| waited_for == pool)
     }
 
     /// How long it has waited.
@@ -428,9 +457,11 @@ impl Drop for Waiting<'_> {
         let counts = self.admission.cells.bands.at(self.row);
         counts.waiting.decrement();
         counts.wait.observe(self.waited(Mono::now()));
-        let end = match self.end.unwrap_or(Err(NoPlace::Refused(Refusal::ClientGone))) {
-            Ok(()) => counts.admitted.get(1),
-            Err(why) => counts.rejected.get(why.row()),
+        let end = match self.end {
+            End::Left => counts.rejected.get(NoPlace::Refused(Refusal::ClientGone).row()),
+            End::Placed => counts.admitted.get(1),
+            End::Refused(why) => counts.rejected.get(why.row()),
+            End::Anew => None,
         };
         if let Some(count) = end {
             count.increment();

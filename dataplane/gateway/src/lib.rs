@@ -20,12 +20,14 @@ pub mod route;
 pub mod tail;
 
 mod admission;
+mod arrived;
 mod attempt;
 mod connection;
 mod core;
 mod cut;
 mod evidence;
 mod finish;
+mod gates;
 mod handlers;
 mod lanes;
 mod piece;

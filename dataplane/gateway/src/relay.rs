@@ -11,11 +11,9 @@ use llmgw_http::head::ResponseHead;
 use llmgw_http::server::{BodyLength, ServerConn};
 use llmgw_http::spare;
 use llmgw_kit::clock::Mono;
-use llmgw_openai::error::ErrorBody;
 use llmgw_openai::tap::{StreamTap, Withhold};
 use llmgw_router::breaker::{Failure, FailureKind};
 use llmgw_runtime::tcp::Tcp;
-use llmgw_runtime::timer::timeout;
 use llmgw_runtime::{Either, race};
 use llmgw_types::BoardSlot;
 
@@ -25,8 +23,6 @@ use crate::finish::Finish;
 use crate::piece::{Broken, next_piece, piece_limit, reason_of, send_end, send_piece, send_start};
 use crate::respond::{self, Served};
 
-/// How long a client may take to take in that its stream broke.
-const LAST_WORD: Duration = Duration::from_secs(1);
 /// How long an engine may take to end its answer once it has said that it is done.
 const AFTER_END_MARK: Duration = Duration::from_secs(1);
 
@@ -85,15 +81,23 @@ pub(crate) async fn stream(
     let mut relay = Relay { tap: StreamTap::new(withhold), ending: [0; 4] };
     let status = answer.head.status();
     let overhead_us = answer.overhead_us(finish);
-    let mut draft = respond::engine_draft(conn, status, answer.head, answer.served, overhead_us, finish);
-    respond::add_stream_headers(&mut draft, answer.head);
-    finish.answer(status);
+    // A stream that was sent a heartbeat while it waited has its head.
+    let draft = (!conn.writer.has_begun()).then(|| {
+        let mut draft = respond::engine_draft(conn, status, answer.head, answer.served, overhead_us, finish);
+        respond::add_stream_headers(&mut draft, answer.head);
+        finish.answer(status);
+        draft
+    });
     let (mut buf, mut is_last) = match first {
         Some(piece) => (relay.pass(piece.buf, answer.opened, finish), piece.is_last),
         None => (ChunkBuf::new(), false),
     };
     finish.sent(buf.len());
-    match send_start(core, conn, draft, BodyLength::Unknown, buf, deadline, finish).await {
+    let sent = match draft {
+        Some(draft) => send_start(core, conn, draft, BodyLength::Unknown, buf, deadline, finish).await,
+        None => send_piece(core, conn, buf, deadline, finish).await,
+    };
+    match sent {
         Some(empty) => buf = empty,
         None => {
             relay.report(finish);
@@ -132,14 +136,14 @@ pub(crate) async fn stream(
                 relay.report(finish);
                 engine_broke(core, answer, reason);
                 let why = format!("replica {}: {why}", answer.served.replica);
-                break_off(conn, &relay, reason, &why, finish).await;
+                respond::break_off(conn, relay.is_between_events(), reason, &why, finish).await;
                 return;
             }
             Err(Broken::ShuttingDown) => {
                 drop(upstream);
                 relay.report(finish);
                 let why = "this gateway is shutting down; the answer is not complete";
-                break_off(conn, &relay, Reason::ShuttingDown, why, finish).await;
+                respond::break_off(conn, relay.is_between_events(), Reason::ShuttingDown, why, finish).await;
                 return;
             }
         }
@@ -166,7 +170,7 @@ pub(crate) async fn stream(
         drop(upstream);
         engine_broke(core, answer, Reason::EngineClosed);
         let why = format!("replica {}: the stream ended without its end marker", answer.served.replica);
-        break_off(conn, &relay, Reason::EngineClosed, &why, finish).await;
+        respond::break_off(conn, relay.is_between_events(), Reason::EngineClosed, &why, finish).await;
         return;
     }
     if learned.has_error {
@@ -184,21 +188,6 @@ pub(crate) async fn stream(
 fn engine_broke(core: &Core, answer: &Answer<'_>, reason: Reason) {
     core.cells.broken_streams.increment();
     core.evidence.broke(answer.slot, reason, core.settings.cooldown);
-}
-
-/// Tells the client within the stream that it broke, and ends the connection without the stream's proper end.
-async fn break_off(conn: &mut ServerConn<Tcp>, relay: &Relay, reason: Reason, why: &str, finish: &mut Finish) {
-    finish.fail(reason.code());
-    let mut event = Vec::new();
-    if !relay.is_between_events() {
-        event.extend_from_slice(b"\n\n");
-    }
-    let error = ErrorBody { message: why, kind: reason.kind(), param: None, code: Some(reason.code()) };
-    finish.errors().write_event(&mut event, reason.status(), &error);
-    let mut buf = ChunkBuf::new();
-    buf.extend(&event);
-    let _ = race(timeout(LAST_WORD, conn.writer.chunk(buf)), conn.reader.gone()).await;
-    conn.writer.abort();
 }
 
 /// What is kept of a stream while it passes.

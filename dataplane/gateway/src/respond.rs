@@ -1,14 +1,18 @@
 //! Heads and bodies of our own answers, and the headers we add to engines' ones.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
+use llmgw_http::chunk_buf::ChunkBuf;
 use llmgw_http::draft::ResponseDraft;
 use llmgw_http::head::ResponseHead;
 use llmgw_http::server::ServerConn;
 use llmgw_openai::error::ErrorBody;
+use llmgw_runtime::race;
 use llmgw_runtime::tcp::Tcp;
+use llmgw_runtime::timer::timeout;
 
-use crate::error::ApiError;
+use crate::error::{ApiError, Reason};
 use crate::finish::Finish;
 use crate::forward;
 
@@ -19,9 +23,16 @@ pub(crate) struct Served<'a> {
     pub(crate) model: &'a str,
 }
 
-/// Sends an error in the shape of its route. A client that is gone by then is nobody's trouble.
+/// How long a client may take to take in that its stream broke.
+const LAST_WORD: Duration = Duration::from_secs(1);
+
+/// Sends an error in the shape of its route: as an answer, or within one that has begun. A client that is gone by then
+/// is nobody's trouble.
 pub(crate) async fn error(conn: &mut ServerConn<Tcp>, error: &ApiError, finish: &mut Finish) {
     let reason = error.reason;
+    if conn.writer.has_begun() {
+        return break_off(conn, true, reason, &error.message, finish).await;
+    }
     let mut body = Vec::with_capacity(160 + error.message.len());
     let shown =
         ErrorBody { message: &error.message, kind: reason.kind(), param: error.param, code: Some(reason.code()) };
@@ -34,9 +45,35 @@ pub(crate) async fn error(conn: &mut ServerConn<Tcp>, error: &ApiError, finish: 
     send(conn, draft, body, reason.status(), finish).await;
 }
 
+/// Tells the client within its stream that it broke, and ends the connection without the stream's proper end.
+pub(crate) async fn break_off(
+    conn: &mut ServerConn<Tcp>,
+    is_between_events: bool,
+    reason: Reason,
+    why: &str,
+    finish: &mut Finish,
+) {
+    finish.fail(reason.code());
+    let mut event = Vec::new();
+    if !is_between_events {
+        event.extend_from_slice(b"\n\n");
+    }
+    let error = ErrorBody { message: why, kind: reason.kind(), param: None, code: Some(reason.code()) };
+    finish.errors().write_event(&mut event, reason.status(), &error);
+    last_word(conn, &event).await;
+}
+
+/// Sends the event that ends a broken stream, and ends the connection.
+pub(crate) async fn last_word(conn: &mut ServerConn<Tcp>, event: &[u8]) {
+    let mut buf = ChunkBuf::new();
+    buf.extend(event);
+    let _ = race(timeout(LAST_WORD, conn.writer.chunk(buf)), conn.reader.gone()).await;
+    conn.writer.abort();
+}
+
 /// Sends a 405 with what the path allows.
 pub(crate) async fn wrong_method(conn: &mut ServerConn<Tcp>, allow: &'static str, finish: &mut Finish) {
-    let reason = crate::error::Reason::MethodNotAllowed;
+    let reason = Reason::MethodNotAllowed;
     let mut body = Vec::new();
     let message = format!("this path takes {allow} only");
     let shown = ErrorBody { message: &message, kind: reason.kind(), param: None, code: Some(reason.code()) };
@@ -76,6 +113,16 @@ fn own_draft(conn: &mut ServerConn<Tcp>, status: u16, finish: &Finish) -> Respon
     if finish.queue_time().as_millis() > 0 {
         add_queue_time(&mut draft, finish);
     }
+    add_explanation(&mut draft, finish);
+    draft
+}
+
+/// Begins the head of a stream whose engine is not known yet.
+pub(crate) fn waiting_draft(conn: &mut ServerConn<Tcp>, finish: &Finish) -> ResponseDraft {
+    let mut draft = begin(conn, 200, finish);
+    draft.header("server", "llmgw").header("content-type", "text/event-stream");
+    draft.header("cache-control", "no-cache").header("x-accel-buffering", "no");
+    draft.header("x-request-id", finish.id().text().as_str());
     add_explanation(&mut draft, finish);
     draft
 }

@@ -6,32 +6,29 @@
 //! a last resort is not tried again.
 
 use std::fmt::Write as _;
-use std::sync::Arc;
+use std::rc::Rc;
 use std::time::Duration;
 
 use llmgw_kit::clock::Mono;
-use llmgw_obs::rows::RowIdx;
-use llmgw_router::admission::{Attempt, Cells, PoolGate};
-use llmgw_router::dispatcher::{AtGate, Held};
-use llmgw_router::message::Refusal;
-use llmgw_router::scheduler::explain::{AdmissionLook, Explanation, GateLook};
+use llmgw_router::dispatcher::Held;
+use llmgw_router::scheduler::explain::Explanation;
 use llmgw_router::scheduler::run::Seat;
 use llmgw_router::session_table::Subject;
-use llmgw_router::{Board, Grant, Wanted};
-use llmgw_runtime::owner::owner_of;
+use llmgw_router::{Grant, Wanted};
 use llmgw_types::snapshot::{ArchivedEndpoint, ArchivedRouteTable};
-use llmgw_types::{BandRank, BoardSlot, PoolSlot};
+use llmgw_types::{BoardSlot, PoolIdx, PoolSlot};
 
-use crate::admission::{Asking, NoPlace, Place, Waiting};
+use crate::admission::{NoPlace, Place, Waiting};
 use crate::core::Core;
 use crate::error::{ApiError, Reason};
 use crate::evidence::Trial;
+use crate::gates::AtGates;
 use crate::snapshot::Tables;
 
 /// Endpoints that a refusal names; there may be hundreds.
 const NAMED_MAX: usize = 16;
-/// Gates that an explanation shows.
-const GATES_SHOWN: usize = 8;
+/// How often a request that waits is decided anew, because those it waited for are gone.
+const ANEW_MAX: u16 = 3;
 
 /// Why a request is tried again: places in [`llmgw_router::metrics::RETRY_REASONS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,33 +80,18 @@ pub(crate) enum Step<'a> {
     Wait(Waiting<'a>),
 }
 
-/// What a request is at the gates of its pools.
-#[derive(Clone, Copy)]
-pub(crate) struct AtGates {
-    /// Position of its band among its model's.
-    pub(crate) band: usize,
-    /// Whether it takes places at all.
-    pub(crate) takes_places: bool,
-    /// Hash of who shares a turn.
-    pub(crate) tenant: u32,
-    /// Units: tokens.
-    pub(crate) cost: u32,
-    /// What it holds while it waits.
-    pub(crate) bytes: u32,
-    /// When the whole request is over.
-    pub(crate) deadline: Mono,
-}
-
 /// A request's attempts.
 pub(crate) struct Tries<'a> {
     core: &'a Core,
-    tables: &'a Tables,
+    tables: Rc<Tables>,
     wanted: Wanted<'a>,
     at_gates: AtGates,
     /// Its session, where that may be away from its own engine.
     session: Option<Subject>,
     excluded: Vec<BoardSlot>,
     retries_made: u16,
+    /// How often it was decided anew while it waited.
+    anew_count: u16,
     is_last_resort: bool,
     /// What is left of the time for connections.
     connect_left: Duration,
@@ -121,7 +103,7 @@ pub(crate) struct Tries<'a> {
 impl<'a> Tries<'a> {
     pub(crate) fn new(
         core: &'a Core,
-        tables: &'a Tables,
+        tables: Rc<Tables>,
         wanted: Wanted<'a>,
         at_gates: AtGates,
         session: Option<Subject>,
@@ -135,11 +117,62 @@ impl<'a> Tries<'a> {
             session,
             excluded: Vec::new(),
             retries_made: 0,
+            anew_count: 0,
             is_last_resort: false,
             connect_left: core.settings.timeouts.connect,
             said: String::new(),
             had_connection: false,
         }
+    }
+
+    /// The core that it is on.
+    pub(crate) fn core(&self) -> &'a Core {
+        self.core
+    }
+
+    /// The tables by which it goes.
+    pub(crate) fn tables(&self) -> &Rc<Tables> {
+        &self.tables
+    }
+
+    /// Whether it may be decided anew while it waits, once more.
+    pub(crate) fn goes_anew(&mut self) -> bool {
+        let goes = self.anew_count < ANEW_MAX;
+        self.anew_count += u16::from(goes);
+        goes
+    }
+
+    /// Goes by newer tables. Where it was tried it still was.
+    pub(crate) fn keep_to(&mut self, tables: Rc<Tables>, wanted: Wanted<'a>, at_gates: AtGates) {
+        (self.tables, self.wanted, self.at_gates) = (tables, wanted, at_gates);
+    }
+
+    /// Whether nobody is left of those it waits for, and somebody else could serve it. Cost: a pass over the members of
+    /// all pools that could.
+    pub(crate) fn is_stranded(&self, waiting: &Waiting<'_>, now: Mono) -> bool {
+        let table = self.tables.routes();
+        let dispatcher = self.core.dispatcher.borrow();
+        let mut has_others = false;
+        for model in models(table, self.wanted.model) {
+            let wanted = Wanted { model, excluded: &self.excluded, now, ..self.wanted };
+            for row in table.models.get(model as usize).map(|route| route.pools.iter()).into_iter().flatten() {
+                let row = PoolIdx(row.to_native());
+                let Some(pool) = table.pools.get(row.idx()) else { continue };
+                if !dispatcher.has_candidate(self.tables.map(), row, &wanted) {
+                    continue;
+                }
+                if waiting.is_for(PoolSlot(pool.slot.to_native())) {
+                    return false;
+                }
+                has_others = true;
+            }
+        }
+        has_others
+    }
+
+    /// What it is told that waited in vain.
+    pub(crate) fn no_place(&self, why: NoPlace, model: u32) -> ApiError {
+        self.at_gates.no_place(&self.tables, why, model)
     }
 
     /// The first place, or the wait for it. A request that has waited brings the place that it got in a pool of that
@@ -156,31 +189,23 @@ impl<'a> Tries<'a> {
         if let Some(step) = self.place(now, held, explanation.as_deref_mut())? {
             return Ok(step);
         }
+        let tables = self.tables.clone();
         let mut dispatcher = self.core.dispatcher.borrow_mut();
-        for model in self.models() {
+        for model in models(tables.routes(), self.wanted.model) {
             let wanted = Wanted { model, excluded: &self.excluded, ..self.wanted };
-            if let Ok(grant) = dispatcher.last_resort(self.tables.map(), &wanted) {
+            if let Ok(grant) = dispatcher.last_resort(tables.map(), &wanted) {
                 self.core.cells.last_resorts.increment();
                 self.is_last_resort = true;
                 if let Some(explanation) = explanation {
                     explanation.last_resort = Some((model, grant.endpoint));
                 }
-                let place = self.unasked(&grant);
+                let place = self.at_gates.unasked(self.core, &tables, &grant);
                 let connect = self.connect_left;
                 return Ok(Step::Go(Granted { grant, model, trial: None, connect, place }));
             }
         }
         drop(dispatcher);
         Err(self.nobody())
-    }
-
-    /// A place past the gate, so that the request counts there.
-    fn unasked(&self, grant: &Grant) -> Option<Place> {
-        let pool = self.tables.routes().pools.get(grant.pool.idx()).filter(|_| self.at_gates.takes_places)?;
-        let owner = owner_of(pool.gate.to_native(), self.core.board.core_count());
-        let place = self.core.admission.gate.unasked(PoolGate { slot: PoolSlot(pool.slot.to_native()), owner });
-        place.runs_at(grant.slot);
-        Some(place)
     }
 
     /// The next place after an attempt that came to nothing, if there is to be one, or the wait for it. `failed` is
@@ -241,37 +266,27 @@ impl<'a> Tries<'a> {
         ApiError::new(Reason::NoEndpoint, format!("no endpoint can take this request ({})", self.said))
     }
 
-    /// The request's model and those that may stand in for it.
-    fn models(&self) -> impl Iterator<Item = u32> + use<'a> {
-        let model = self.wanted.model;
-        let route = self.tables.routes().models.get(model as usize);
-        let fallbacks = route.map(|route| route.fallbacks.iter().map(|row| row.to_native())).into_iter().flatten();
-        std::iter::once(model).chain(fallbacks)
-    }
-
     fn place(
         &mut self,
         now: Mono,
         mut held: Option<(Place, u32)>,
         mut explanation: Option<&mut Explanation>,
     ) -> Result<Option<Step<'a>>, ApiError> {
-        let core = self.core;
+        let (core, tables) = (self.core, self.tables.clone());
         if let Some(explanation) = explanation.as_deref_mut() {
             explanation.attempt = u32::from(self.retries_made) + 1;
         }
-        for model in self.models() {
+        for model in models(tables.routes(), self.wanted.model) {
             loop {
                 let wanted = Wanted { model, excluded: &self.excluded, now, ..self.wanted };
                 let own = held.take_if(|(_, of_model)| *of_model == model).map(|(place, _)| place);
-                let admitted = self.admit(&wanted, own, explanation.as_deref_mut());
-                if let Some(explanation) = explanation.as_deref_mut().filter(|_| self.at_gates.takes_places) {
-                    self.look(model, explanation);
-                }
+                let admitted = self.at_gates.admit(core, &tables, &wanted, own, explanation.as_deref_mut());
                 let (grant, place) = match admitted {
                     Ok(admitted) => admitted,
                     Err(Held::NoEndpoint) => break,
                     Err(Held::Shut(attempt)) => {
-                        return self.wait(attempt, model, now).map(|wait| Some(Step::Wait(wait)));
+                        let wait = self.at_gates.wait(core, &tables, attempt, model, now);
+                        return wait.map(|wait| Some(Step::Wait(wait)));
                     }
                 };
                 match core.evidence.trial(grant.slot, now) {
@@ -292,114 +307,6 @@ impl<'a> Tries<'a> {
         Ok(None)
     }
 
-    /// An endpoint in the pool in which the request holds a place, else in the first whose gate it passes.
-    fn admit(
-        &self,
-        wanted: &Wanted<'_>,
-        own: Option<Place>,
-        mut explanation: Option<&mut Explanation>,
-    ) -> Result<(Grant, Option<Place>), Held<Arc<Board>>> {
-        let (core, map) = (self.core, self.tables.map());
-        let mut dispatcher = core.dispatcher.borrow_mut();
-        let in_own = own.and_then(|place| {
-            let grant = dispatcher.dispatch_in(map, wanted, &place, explanation.as_deref_mut());
-            grant.ok().map(|grant| (grant, Some(place)))
-        });
-        let admitted = match in_own {
-            Some(admitted) => Ok(admitted),
-            None if self.at_gates.takes_places => {
-                let (band, row) = self.band(wanted.model);
-                let at = AtGate { gate: &core.admission.gate, band, owner_of };
-                let looks = explanation.as_ref().map_or(0, |explanation| explanation.pools.len());
-                let admitted = dispatcher.admit(map, wanted, at, explanation.as_deref_mut());
-                if let Some(explanation) = explanation.filter(|explanation| explanation.pools.len() == looks)
-                    && matches!(admitted, Err(Held::NoEndpoint))
-                {
-                    // Behind a shut gate nobody was looked at: whoever asks why hears of each what keeps it.
-                    drop(dispatcher.dispatch(map, wanted, Some(explanation)));
-                }
-                if admitted.is_ok()
-                    && let Some(count) = core.cells.bands.at(row).admitted.first()
-                {
-                    count.increment();
-                }
-                admitted.map(|(grant, place)| (grant, Some(place)))
-            }
-            None => {
-                dispatcher.dispatch(map, wanted, explanation).map(|grant| (grant, None)).map_err(|_| Held::NoEndpoint)
-            }
-        };
-        core.cells.decisions.count(&dispatcher.take_tally());
-        admitted
-    }
-
-    /// The rank of the request's band at a model, which may stand in for its own, and where that is counted.
-    fn band(&self, model: u32) -> (BandRank, RowIdx) {
-        let Some(route) = self.tables.routes().models.get(model as usize) else { return (BandRank(1), RowIdx::OTHER) };
-        let bands = &route.admission.bands;
-        let at = self.at_gates.band.min(bands.len().saturating_sub(1));
-        let row = bands.get(at).map_or(RowIdx::OTHER, |band| RowIdx(band.metric_row.to_native()));
-        // Bands are few: the table is refused where they are not.
-        (BandRank(u8::try_from(at + 1).unwrap_or(u8::MAX)), row)
-    }
-
-    fn wait(&self, attempt: Attempt<Arc<Board>>, model: u32, now: Mono) -> Result<Waiting<'a>, ApiError> {
-        let table = self.tables.routes();
-        let shut = attempt.shut().first().map(|pool| pool.slot);
-        let gate = table.pools.iter().find(|pool| Some(PoolSlot(pool.slot.to_native())) == shut);
-        let ttl = table.models.get(model as usize).map_or(0, |route| route.admission.queue_ttl_ms.to_native());
-        let AtGates { tenant, cost, bytes, deadline, .. } = self.at_gates;
-        let deadline = deadline.min(now + Duration::from_millis(ttl.into()));
-        let (_, row) = self.band(model);
-        let asking = Asking { row, tenant, cost, bytes, deadline };
-        let gate = (gate.map_or(0, |pool| pool.gate.to_native()), table.generation.to_native());
-        self.core.admission.wait(attempt, gate, model, &asking, now).map_err(|why| self.no_place(why, model))
-    }
-
-    /// What a request is told that waited in vain, or may not wait.
-    pub(crate) fn no_place(&self, why: NoPlace, model: u32) -> ApiError {
-        let admission = self.tables.routes().models.get(model as usize).map(|route| &route.admission);
-        let band = admission.and_then(|admission| admission.bands.get(self.at_gates.band));
-        let band = band.map_or("", |band| band.name.as_str());
-        let (reason, message) = match why {
-            NoPlace::ShuttingDown => return ApiError::shutting_down(),
-            NoPlace::Refused(Refusal::Full) => {
-                (Reason::Full, format!("the engines are full, and so is the queue of band {band}; try again later"))
-            }
-            NoPlace::Refused(Refusal::Ttl | Refusal::ClientGone) => {
-                let ttl = admission.map_or(0, |admission| admission.queue_ttl_ms.to_native());
-                let ttl = Duration::from_millis(ttl.into());
-                (Reason::Ttl, format!("the engines had no room for band {band} within {ttl:?}; try again later"))
-            }
-            NoPlace::Refused(Refusal::Displaced) => {
-                (Reason::Displaced, format!("band {band} made room in the queue for a higher one; try again later"))
-            }
-            NoPlace::Refused(Refusal::Overloaded) => {
-                (Reason::Overloaded, "too many requests ask for a place at once; try again later".to_owned())
-            }
-            NoPlace::Refused(Refusal::NoEndpoint) => {
-                (Reason::NoEndpoint, "the engines that it waited for were removed; send it again".to_owned())
-            }
-        };
-        ApiError::new(reason, message)
-    }
-
-    /// Notes what stands at the gates of a model's pools.
-    fn look(&self, model: u32, explanation: &mut Explanation) {
-        let (rank, _) = self.band(model);
-        let table = self.tables.routes();
-        let look = explanation.admission.get_or_insert_with(AdmissionLook::default);
-        (look.model, look.band) = (model, rank.idx().saturating_sub(1));
-        look.gates.clear();
-        let rows = table.models.get(model as usize).map(|route| route.pools.iter()).into_iter().flatten();
-        for row in rows.map(|row| row.to_native()).take(GATES_SHOWN) {
-            let Some(pool) = table.pools.get(row as usize) else { continue };
-            let (board, slot) = (&self.core.board, PoolSlot(pool.slot.to_native()));
-            let (load, room, waiting) = (board.pool_load(slot), board.room(slot, rank), board.waiting(slot));
-            look.gates.push(GateLook { pool: row, load, room, waiting });
-        }
-    }
-
     /// Tells the session's owner where it is, when that is another endpoint than was known.
     fn remember(&mut self, model: u32, grant: &Grant) {
         let Some(session) = self.session.filter(|_| model == self.wanted.model) else { return };
@@ -417,9 +324,9 @@ impl<'a> Tries<'a> {
     /// reached. Each gets an equal share of what is left; one that has no alternative gets all.
     fn connect_share(&self, slot: BoardSlot, now: Mono) -> Duration {
         let retries_left = usize::from(self.core.settings.retries.saturating_sub(self.retries_made));
-        let others = self
-            .models()
-            .flat_map(|model| members(self.tables.routes(), model))
+        let table = self.tables.routes();
+        let others = models(table, self.wanted.model)
+            .flat_map(|model| members(table, model))
             .filter(|endpoint| {
                 let other = BoardSlot(endpoint.slot.to_native());
                 let cells = self.core.board.endpoint(other);
@@ -435,7 +342,9 @@ impl<'a> Tries<'a> {
     fn nobody(&self) -> ApiError {
         let now = Mono::now();
         let mut who = String::new();
-        for endpoint in self.models().flat_map(|model| members(self.tables.routes(), model)).take(NAMED_MAX) {
+        let table = self.tables.routes();
+        let all = models(table, self.wanted.model).flat_map(|model| members(table, model));
+        for endpoint in all.take(NAMED_MAX) {
             let cells = self.core.board.endpoint(BoardSlot(endpoint.slot.to_native()));
             let why = if endpoint.addr.is_none() {
                 "name not resolved"
@@ -454,6 +363,13 @@ impl<'a> Tries<'a> {
         }
         ApiError::new(Reason::NoEndpoint, format!("no endpoint can take this request ({who})"))
     }
+}
+
+/// A model and those that may stand in for it.
+fn models(table: &ArchivedRouteTable, model: u32) -> impl Iterator<Item = u32> {
+    let route = table.models.get(model as usize);
+    let fallbacks = route.map(|route| route.fallbacks.iter().map(|row| row.to_native())).into_iter().flatten();
+    std::iter::once(model).chain(fallbacks)
 }
 
 fn members(table: &ArchivedRouteTable, model: u32) -> impl Iterator<Item = &ArchivedEndpoint> {

@@ -16,8 +16,8 @@ use llmgw_types::snapshot::{ArchivedModelRoute, ArchivedRouteTable};
 use crate::error::{ApiError, Reason};
 use crate::explain;
 use crate::finish::Finish;
+use crate::gates::AtGates;
 use crate::intake::Intake;
-use crate::retry::AtGates;
 use crate::snapshot::Tables;
 
 /// Names a routing profile of the configuration, in place of the model's own.

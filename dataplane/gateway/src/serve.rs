@@ -12,28 +12,27 @@ use llmgw_http::server::ServerConn;
 use llmgw_kit::clock::Mono;
 use llmgw_openai::stored::IdTap;
 use llmgw_openai::tap::Withhold;
-use llmgw_router::{Grant, Wanted};
+use llmgw_router::Grant;
 use llmgw_runtime::tcp::Tcp;
 use llmgw_runtime::timer::timeout_at;
 use llmgw_runtime::{Either, race};
 use llmgw_types::ArchivedRouteTable;
 
+use crate::arrived::{Arrived, Resolved};
 use crate::attempt::{self, Request};
 use crate::core::{Added, Core};
 use crate::cut::parting;
 use crate::error::{ApiError, Reason};
 use crate::finish::Finish;
 use crate::handlers::{health, models, stored};
-use crate::intake::Intake;
 use crate::piece::Broken;
 use crate::relay::{self, Answer};
 use crate::respond::{self, Served};
 use crate::retry::{Granted, Step, Tries, Why};
 use crate::route::{Inference, Route, Streams, error_style, route, split_query};
-use crate::routing::Routing;
 use crate::snapshot::Tables;
 use crate::submit::{self, Waited};
-use crate::{intake, resolve, whole};
+use crate::{intake, whole};
 
 /// Serves one request whose head has arrived, to the end of its answer.
 pub(crate) async fn serve(core: &Rc<Core>, head: &RequestHead, conn: &mut ServerConn<Tcp>, finish: &mut Finish) {
@@ -83,36 +82,34 @@ async fn infer(
     let received = Mono::now();
     finish.received(received);
     let deadline = received + core.settings.timeouts.total;
-    let table = tables.routes();
-    let model = resolve::model(table, &intake.model())?;
-    let tokens = u32::try_from(intake.prompt_tokens_estimate()).unwrap_or(u32::MAX);
-    let mut routing = Routing::of(head, &intake, table, model)?;
-    let wanted = routing.wanted(model, tokens, received);
-    let located = locate(core, tables, &intake, &routing, wanted);
-    let wanted = match race(located, conn.reader.gone()).await {
-        Either::Left(wanted) => wanted?,
+    let is_streaming = route.streams == Streams::OnRequest && intake.is_streaming();
+    let arrived = Arrived { head, intake: &intake, takes_places: route.waits, is_streaming, received, deadline };
+    let Resolved { mut routing, wanted, at_gates } = match race(arrived.resolve(core, tables), conn.reader.gone()).await
+    {
+        Either::Left(resolved) => resolved?,
         Either::Right(()) => return Ok(()),
     };
-    let at_gates = routing.at_gates(&intake, tokens, route.waits, deadline);
-    let mut tries = Tries::new(core, tables, wanted, at_gates, routing.subject());
+    let mut tries = Tries::new(core, tables.clone(), wanted, at_gates, routing.subject());
     let first = tries.first(received, None, routing.explanation());
     routing.tell(tables, finish);
     let mut at = match first? {
         Step::Go(at) => at,
         // Boxed, so that requests that pass carry nothing of it.
         Step::Wait(wait) => {
-            match Box::pin(submit::wait(core, tables, wait, &mut tries, &mut routing, conn, finish)).await? {
+            match Box::pin(submit::wait(&arrived, wait, &mut tries, &mut routing, conn, finish)).await? {
                 Waited::Go(at) => at,
                 Waited::Gone => return Ok(()),
             }
         }
     };
-    let is_streaming = route.streams == Streams::OnRequest && intake.is_streaming();
     let wants_usage = core.settings.inject_usage && route.injects_usage && is_streaming && !intake.asks_for_usage();
     let id = finish.id().text();
     let mut answer = ResponseHead::default();
     let cooldown = core.settings.cooldown;
-    let (asked, served) = loop {
+    let asked = loop {
+        // The wait for a place may have moved it to newer ones.
+        let tables = tries.tables().clone();
+        let table = tables.routes();
         let (slot, served) = (at.grant.slot, served(table, at.model, &at.grant));
         let metric_row = table.pools.get(at.grant.pool.idx()).map_or(0, |pool| pool.metric_row.to_native());
         finish.attempt(metric_row, slot);
@@ -144,23 +141,23 @@ async fn infer(
         };
         let Some(why) = why else {
             match outcome {
-                Ok(asked) => break (asked, served),
+                Ok(asked) => break asked,
                 Err(error) => return Err(tries.failed(error)),
             }
         };
         let failed = (slot, at.place.take(), at.model);
         let next = tries.next(failed, why, Mono::now(), routing.explanation());
-        routing.tell(tables, finish);
+        routing.tell(&tables, finish);
         match (next, outcome) {
             (Ok(Some(Step::Go(next))), _) => at = next,
             (Ok(Some(Step::Wait(wait))), _) => {
                 // What the engine said is given up for a place elsewhere, and the connection with it.
-                match Box::pin(submit::wait(core, tables, wait, &mut tries, &mut routing, conn, finish)).await? {
+                match Box::pin(submit::wait(&arrived, wait, &mut tries, &mut routing, conn, finish)).await? {
                     Waited::Go(next) => at = next,
                     Waited::Gone => return Ok(()),
                 }
             }
-            (Ok(None) | Err(_), Ok(asked)) => break (asked, served),
+            (Ok(None) | Err(_), Ok(asked)) => break asked,
             (Ok(None), Err(error)) => return Err(tries.failed(error)),
             (Err(refused), Err(_)) => return Err(refused),
         }
@@ -168,6 +165,8 @@ async fn infer(
     // Nobody will be asked again: a long answer must not keep a long prompt in memory.
     drop(intake);
 
+    let tables = tries.tables();
+    let served = served(tables.routes(), at.model, &at.grant);
     let Asked { mut upstream, sent_at, arrived, adds_usage, body } = asked;
     let (opened, slot) = (Mono::now(), at.grant.slot);
     finish.connected(upstream.connect_time());
@@ -186,6 +185,11 @@ async fn infer(
             relay::stream(core, conn, upstream, &answer, first, withhold, deadline, finish).await;
             return Ok(());
         }
+        // Its client reads a stream by now: a heartbeat was sent.
+        Body::Whole(_) if conn.writer.has_begun() => {
+            let message = format!("replica {}: the answer is no stream of events, which was asked for", served.replica);
+            return Err(ApiError::new(Reason::EngineMalformed, message));
+        }
         Body::Whole(first) => {
             whole::relay(core, conn, upstream, &answer, first, deadline, finish).await;
             return Ok(());
@@ -202,26 +206,6 @@ async fn infer(
     };
     upstream.release(Mono::now());
     whole::send_error(conn, &answer, &refusal, finish).await
-}
-
-/// Completes what a request wants by what the owner of its stored response, or of its session, knows.
-///
-/// Errors: the response that it follows is held by an endpoint that cannot take it.
-async fn locate(
-    core: &Core,
-    tables: &Tables,
-    intake: &Intake,
-    routing: &Routing,
-    wanted: Wanted<'static>,
-) -> Result<Wanted<'static>, ApiError> {
-    if let Some(id) = intake.previous_response() {
-        let Some(holder) = stored::holder(core, &id).await else { return Ok(wanted) };
-        let slot = stored::reach(core, tables, holder, &id, Some(wanted.model));
-        return Ok(Wanted { pinned: Some(slot.map_err(|error| error.about("previous_response_id"))?), ..wanted });
-    }
-    let Some(session) = routing.subject() else { return Ok(wanted) };
-    let away = core.sessions.locate(session).await.filter(|holder| core.board.is_current(*holder));
-    Ok(Wanted { away: away.map(|holder| holder.slot), ..wanted })
 }
 
 /// How an attempt ended.

@@ -69,6 +69,19 @@ pub(crate) async fn send_error(
     }
     let overhead_us = answer.overhead_us(finish);
     let mut wrapped = Vec::new();
+    if conn.writer.has_begun() {
+        // Its head is long gone: a heartbeat was sent.
+        let body = match finish.errors().wrap(body, status, &mut wrapped) {
+            Wrapping::Unneeded => body,
+            Wrapping::Written => &wrapped,
+        };
+        let mut event = Vec::new();
+        finish.errors().write_as_event(&mut event, body);
+        finish.fail("engine_error");
+        finish.sent(event.len());
+        respond::last_word(conn, &event).await;
+        return Ok(());
+    }
     let (draft, body) = match finish.errors().wrap(body, status, &mut wrapped) {
         Wrapping::Unneeded => {
             (respond::engine_draft(conn, status, answer.head, answer.served, overhead_us, finish), body.to_vec())

@@ -378,6 +378,12 @@ impl Dispatcher {
         Ok(self.grant(choice, wanted))
     }
 
+    /// Whether anybody in the pool may get the request. Cost: one pass over its members at most.
+    pub fn has_candidate(&self, map: Map<'_>, row: PoolIdx, wanted: &Wanted<'_>) -> bool {
+        let view = View { board: &self.share.board, core: self.share.core, map };
+        self.decider.has_candidate(view, row, wanted)
+    }
+
     /// What decisions went through since this was asked last.
     pub fn take_tally(&mut self) -> Tally {
         self.decider.take_tally()

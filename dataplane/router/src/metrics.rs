@@ -222,6 +222,13 @@ pub static ADMISSION_MESSAGES: MetricDesc = MetricDesc {
     kind: Kind::Counter,
     labels: &[Label::closed("message", GATE_MESSAGES)],
 };
+/// See [`CoreCells::heartbeats`].
+pub static ADMISSION_HEARTBEATS: MetricDesc = MetricDesc {
+    name: "llmgw_admission_heartbeats_total",
+    help: "Comments sent to streams that wait for a place",
+    kind: Kind::Counter,
+    labels: &[],
+};
 /// See [`CoreCells::found_by_net`].
 pub static ADMISSION_FOUND_BY_NET: MetricDesc = MetricDesc {
     name: "llmgw_admission_found_by_net_total",
@@ -259,6 +266,7 @@ pub static METRICS: &[&MetricDesc] = &[
     &ADMISSION_REJECTED,
     &ADMISSION_ADMITTED,
     &ADMISSION_MESSAGES,
+    &ADMISSION_HEARTBEATS,
     &ADMISSION_FOUND_BY_NET,
 ];
 
@@ -371,6 +379,8 @@ pub struct CoreCells {
     pub bands: Rows<BandCells>,
     /// Messages about places that this core sent, by [`GATE_MESSAGES`].
     pub gate_messages: [Counter; GATE_MESSAGES.len()],
+    /// Comments sent to streams that wait.
+    pub heartbeats: Counter,
     /// Grants of this core's that no message led to.
     pub found_by_net: Gauge,
     /// Time added before the answer began.
@@ -416,6 +426,7 @@ impl CoreCells {
             pools: Rows::new(POOL_ROWS_MAX, PoolCells::new),
             bands: Rows::new(BAND_ROWS_MAX, BandCells::new),
             gate_messages: std::array::from_fn(|_| Counter::new()),
+            heartbeats: Counter::new(),
             found_by_net: Gauge::new(),
             overhead: Histogram::new(OVERHEAD),
             usage_absent: [Counter::new(), Counter::new()],

@@ -33,7 +33,6 @@ const KEYS: &[(&str, Rule)] = &[
     ("tracing.endpoint", Rule::Off),
     ("fabrics", Rule::NoEffect),
     ("router.endpoint_cache_max_age", Rule::NoEffect),
-    ("router.admission.heartbeat", Rule::Off),
     ("router.prefix.approx_tree.enabled", Rule::NoEffect),
     ("router.prefix.approx_tree.cache_threshold", Rule::NoEffect),
     ("router.prefix.approx_tree.balance_abs_threshold", Rule::NoEffect),

@@ -294,7 +294,8 @@ section! {
         kv_by_band: bool = "false",
         /// How long a request may wait.
         queue_ttl: Period = "30s",
-        /// How often a waiting stream gets a comment line, so that proxies keep it open; `0s`: never.
+        /// How often a waiting stream gets a comment line, so that proxies keep it open; `0s`: never, else `100ms` or
+        /// more. With the first its answer has begun: what goes wrong after it is an event within the stream.
         heartbeat: Duration = "0s",
         /// Waiting requests of one band.
         queue_capacity_per_band: u32 = "2000",

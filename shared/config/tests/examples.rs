@@ -69,9 +69,7 @@ server.yaml:12:10: store.path is not available in this version; leave it out, or
 server.yaml:13:12: tracing.endpoint is not available in this version; leave it out
 server.yaml:32:16: endpoints[0].tls.ca: file /etc/llmgw/engines.pem cannot be read: \
 No such file or directory (os error 2)
-server.yaml:39:34: router.admission.heartbeat is not available in this version; leave it out, or write 0s
 server.yaml:44:26: router.prefix.kv_events.enabled is not available in this version; leave it out, or write false
-server.yaml:51:49: models[0].admission.heartbeat is not available in this version; leave it out, or write 0s
 server.yaml:52:5: models[0].source is not available in this version; leave it out
 server.yaml:54:5: models[0].scaling is not available in this version; leave it out";
     assert_eq!(error, expected);

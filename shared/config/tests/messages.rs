@@ -72,6 +72,10 @@ fn values_of_another_kind_say_what_would_be_right() {
         "server.yaml:2:36: router.admission.kv_ceiling: \"1.5\" is not a number above 0, up to 1",
     );
     check_after_endpoint(
+        "router: { admission: { heartbeat: 5ms } }",
+        "server.yaml:2:35: router.admission.heartbeat: must be 100ms or more, or 0s for none",
+    );
+    check_after_endpoint(
         "cores: many",
         "server.yaml:2:8: cores: \"many\" is neither auto nor a number of CPUs up to 1024",
     );

@@ -37,6 +37,17 @@ impl ErrorStyle {
         }
     }
 
+    /// Writes an error's body, which has this shape, as the event that ends a broken stream. In a body that is one line
+    /// nothing changes; line ends, which stand between JSON's tokens only, become spaces.
+    pub fn write_as_event(self, out: &mut Vec<u8>, body: &[u8]) {
+        if self == Self::Anthropic {
+            out.extend_from_slice(b"event: error\n");
+        }
+        out.extend_from_slice(b"data: ");
+        out.extend(body.trim_ascii().iter().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte }));
+        out.extend_from_slice(b"\n\n");
+    }
+
     /// Brings an engine's error body into this shape, keeping its message: see [`error::wrap`].
     pub fn wrap(self, body: &[u8], status: u16, out: &mut Vec<u8>) -> Wrapping {
         match self {
@@ -94,6 +105,19 @@ mod tests {
         let anthropic = r#"{"type":"error","error":{"type":"overloaded_error","message":"no \"room\""}}"#;
         let event = format!("event: error\ndata: {anthropic}\n\n");
         assert_eq!(written(ErrorStyle::Anthropic), (anthropic.into(), event));
+    }
+
+    #[test]
+    fn an_error_body_becomes_one_event_whatever_lines_it_has() {
+        let written = |style: ErrorStyle, body: &str| {
+            let mut event = Vec::new();
+            style.write_as_event(&mut event, body.as_bytes());
+            String::from_utf8(event).unwrap()
+        };
+        let body = "{\"error\":\r\n {\"message\": \"a\\nb\"}\n}\n";
+        let line = "data: {\"error\":   {\"message\": \"a\\nb\"} }\n\n";
+        assert_eq!(written(ErrorStyle::OpenAi, body), line);
+        assert_eq!(written(ErrorStyle::Anthropic, OWN), format!("event: error\ndata: {OWN}\n\n"));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod change;
 mod ends;
 mod gate;
+mod heartbeat;
 mod order;
 mod priority;
 mod refusals;

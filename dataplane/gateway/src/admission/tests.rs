@@ -57,7 +57,7 @@ fn pass(core: &Core) -> Result<Place, Attempt<Arc<Board>>> {
 
 fn wait(core: &Core) -> Result<Waiting<'_>, NoPlace> {
     let Err(attempt) = pass(core) else { panic!("there was room") };
-    let asking = Asking { row: RowIdx::OTHER, tenant: 0, cost: 1, bytes: 1, deadline: LATE };
+    let asking = Asking { row: RowIdx::OTHER, tenant: 0, cost: 1, bytes: 1, deadline: LATE, heartbeat: None };
     core.admission.wait(attempt, (GATE, 0), 0, &asking, Mono(1))
 }
 

@@ -106,6 +106,7 @@ fn the_page_adds_up_the_cores_and_names_what_the_table_names() {
     let expected = "\
 llmgw_access_lines_lost_total 0
 llmgw_admission_found_by_net_total 0
+llmgw_admission_heartbeats_total 0
 llmgw_admission_messages_total{message=\"enqueue\"} 0
 llmgw_admission_messages_total{message=\"granted\"} 0
 llmgw_admission_messages_total{message=\"nudge\"} 0

@@ -162,6 +162,7 @@ fn whole_cores(page: &mut Page, cores: &[Arc<CoreCells>]) {
         let count = merge::counters(cores.iter().filter_map(|core| core.gate_messages.get(at)));
         page.family(&core::ADMISSION_MESSAGES).count(&[message], count);
     }
+    page.family(&core::ADMISSION_HEARTBEATS).count(&[], counter(|core| &core.heartbeats));
     page.family(&core::ADMISSION_FOUND_BY_NET).count(&[], grown(|core| &core.found_by_net));
 }
 

@@ -1,5 +1,7 @@
 //! When requests wait: thresholds, queues and bands, the router's, a model's over them, a model profile's over those.
 
+use std::time::Duration;
+
 use llmgw_types::admission::BANDS_MAX;
 
 use crate::config::{AdmissionConfig, BandConfig, ThresholdsConfig};
@@ -112,6 +114,17 @@ pub(super) fn check_model(path: &str, model: &Model, gpu_classes: &[&str], reade
     }
 }
 
+/// The least time between two heartbeats.
+const HEARTBEAT_MIN: Duration = Duration::from_millis(100);
+
+fn check_heartbeat(path: &str, admission: &Admission, reader: &mut Reader) {
+    let every = &admission.heartbeat;
+    if !every.value.is_zero() && every.value < HEARTBEAT_MIN {
+        let message = format!("{path}.heartbeat: must be {HEARTBEAT_MIN:?} or more, or 0s for none");
+        reader.problem(&every.place, message);
+    }
+}
+
 fn check_target(path: &str, admission: &Admission, reader: &mut Reader) {
     if admission.target_waiting_per_replica.value == 0 {
         let message = format!("{path}.target_waiting_per_replica: must be 1 or more");
@@ -122,6 +135,7 @@ fn check_target(path: &str, admission: &Admission, reader: &mut Reader) {
 /// Bands have names and priorities of their own, and no band is held tighter than a lower one.
 pub(super) fn check(path: &str, admission: &Admission, reader: &mut Reader) {
     check_target(path, admission, reader);
+    check_heartbeat(path, admission, reader);
     let mut bands: Vec<&Field<Band>> = admission.bands.iter().take(BANDS_MAX).collect();
     if bands.len() < admission.bands.len() {
         reader.problem(&admission.bands.place, format!("{path}.bands: at most {BANDS_MAX} bands are taken"));
