@@ -2,8 +2,8 @@
 //!
 //! Called by `serve` for requests that could not pass, before the first attempt and between two. A client that leaves,
 //! a gateway that ends and a request's own deadline end the wait; whatever ends it, the queue is left and a place that
-//! was granted meanwhile goes back. Where those it waits for are gone the request is decided anew, by the newest tables,
-//! as if it had just come; so often, and no more.
+//! was granted meanwhile goes back. Where those it waits for are gone the request is decided anew, by the newest
+//! tables, as if it had just come; so often, and no more.
 //!
 //! A stream that waits may be sent a comment now and then, so that nobody on the way takes it for dead. With the first
 //! of them its answer has begun: whatever comes after is told within it.
