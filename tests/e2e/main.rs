@@ -4,6 +4,7 @@
 //! target out. What the suite installs goes to `target/e2e`, or where `LLMGW_E2E_DIR` says. Traffic stays on loopback.
 
 mod anthropic;
+mod capacity;
 mod clients;
 mod compare;
 mod engines;

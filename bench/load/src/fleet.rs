@@ -71,12 +71,16 @@ impl GatewayProcess {
     }
 }
 
+/// What every engine is said to run at once: what is measured is the gateway, not how it gets to know an engine.
+const BATCH: u32 = 100_000;
+
 /// A configuration with both listeners on ports of the system's choosing and one endpoint for each URL.
 #[must_use]
 pub fn config(endpoint_urls: &[String], model: &str) -> String {
     let mut text = String::from("listen: \"127.0.0.1:0\"\nadmin_listen: \"127.0.0.1:0\"\nendpoints:\n");
     for (idx, url) in endpoint_urls.iter().enumerate() {
-        text.push_str(&format!("  - {{ name: engine-{idx}, url: \"{url}\", model: \"{model}\", engine: sim }}\n"));
+        let keys = format!("model: \"{model}\", engine: sim, batch_capacity: {BATCH}");
+        text.push_str(&format!("  - {{ name: engine-{idx}, url: \"{url}\", {keys} }}\n"));
     }
     text
 }

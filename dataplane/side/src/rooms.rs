@@ -20,9 +20,12 @@ use llmgw_types::{BandRank, BoardSlot, PoolSlot, Snapshot};
 
 use crate::lanes::Lanes;
 
-/// What an engine is taken to run at once while nobody was ever seen to wait there: the largest batch engines are
-/// usually started with. Where we have as many already, twice that many.
-const UNPROVEN_CAPACITY: u32 = 1024;
+/// What an engine is taken to run at once of which nobody knows it: that neither the configuration nor the engine says
+/// and that never showed a queue. Where it was seen to run half as many, twice that: so a flood after a start fills its
+/// batch within a few readings, and overfills it by no more than this or the batch again.
+const START_CAPACITY: u32 = 128;
+/// The same of an engine whose metrics are not read: nothing would ever show more. Where we have as many, twice that.
+const BLIND_CAPACITY: u32 = 1024;
 
 /// See the module.
 pub(crate) struct Rooms {
@@ -161,14 +164,16 @@ fn engine(board: &Board, member: BoardSlot, table: &ArchivedRouteTable, now: Mon
     }
     let own = u32::try_from(board.in_flight(member).max(0)).unwrap_or(u32::MAX);
     let known = cells.batch_capacity().unwrap_or(0);
+    let fresh_from = Mono(now.0.saturating_sub(u64::from(table.stale_after_ms.to_native()) * 1_000_000));
+    let sample = cells.fresh_sample(fresh_from);
     let capacity = match (cells.breaker(), cells.is_capacity_limit()) {
         // One request at a time, to see whether it has recovered.
         (BreakerState::Open | BreakerState::HalfOpen, _) => 1,
         (BreakerState::Closed, true) => known,
-        (BreakerState::Closed, false) => UNPROVEN_CAPACITY.max(known.max(own).saturating_mul(2)),
+        (BreakerState::Closed, false) if sample.is_some() => START_CAPACITY.max(known.saturating_mul(2)),
+        (BreakerState::Closed, false) => BLIND_CAPACITY.max(known.max(own).saturating_mul(2)),
     };
-    let fresh_from = Mono(now.0.saturating_sub(u64::from(table.stale_after_ms.to_native()) * 1_000_000));
-    let reading = cells.fresh_sample(fresh_from).map(|sample| Reading {
+    let reading = sample.map(|sample| Reading {
         running: sample.running,
         waiting: sample.waiting,
         kv_usage_ratio: sample.kv_usage_ratio.unwrap_or(0.0),

@@ -22,6 +22,9 @@ pub struct Engine {
     pub metrics_path: &'static str,
     /// Where it tells its version, to be tried in this order: names have changed between releases.
     pub version_paths: &'static [&'static str],
+    /// Where it says how many requests it runs at once, in the order in which they are asked; none of an engine that
+    /// does not say.
+    pub capacity: &'static [CapacitySource],
     /// After this long without a request its server closes a kept connection, unless it is told otherwise.
     pub server_idle_limit: Duration,
     /// So many requests it serves on one connection before it closes it; no limit where `None`.
@@ -29,6 +32,15 @@ pub struct Engine {
     /// The engine's flag without which it has no metrics page.
     pub metrics_flag: Option<&'static str>,
     pub vocabulary: Vocabulary,
+}
+
+/// A page that says how many requests an engine runs at once.
+#[derive(Debug)]
+pub struct CapacitySource {
+    pub path: &'static str,
+    /// Where in its JSON: names with `/` between them, `*` for each member of a list, whose numbers are added. The
+    /// first that has a number counts.
+    pub fields: &'static [&'static str],
 }
 
 impl Engine {

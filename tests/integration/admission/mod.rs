@@ -1,5 +1,6 @@
 //! When requests wait, in which order they go on, and what engines are told of it.
 
+mod capacity;
 mod change;
 mod ends;
 mod gate;

@@ -13,6 +13,7 @@ mod shape;
 mod turn;
 
 use crate::answer::Request;
+use crate::config::Vocabulary;
 use crate::reply::{Reply, Written};
 
 /// A refusal in vLLM's words.
@@ -44,6 +45,11 @@ pub(crate) fn error_body(message: &str, kind: &str, param: Option<&str>, status:
     format!(r#"{{"error":{{"message":{},"type":{},"param":{param},"code":{status}}}}}"#, text(message), text(kind))
 }
 
+/// Whether the engine has the pages of that one.
+fn says(reply: &Reply<'_, '_>, vocabulary: Vocabulary) -> bool {
+    reply.shared.lock().cfg.vocabulary == vocabulary
+}
+
 /// Answers a request that no fault concerns, or only faults of writing.
 pub(crate) async fn answer(request: &Request, reply: &mut Reply<'_, '_>) -> Written {
     let (method, path) = (request.head.method.as_str(), request.head.path());
@@ -57,6 +63,8 @@ pub(crate) async fn answer(request: &Request, reply: &mut Reply<'_, '_>) -> Writ
         "/v1/audio/transcriptions" | "/v1/audio/translations" | "/v1/audio/speech" => "POST",
         path if path.starts_with("/v1/responses/") => responses::allowed(path),
         "/v1/models" | "/health" | "/version" | "/metrics" | "/load" => "GET",
+        "/props" if says(reply, Vocabulary::Llamacpp) => "GET",
+        "/server_info" if says(reply, Vocabulary::Sglang) => "GET",
         "/ping" => "GET, POST",
         path if path.starts_with("/v1/models/") => "GET",
         _ => return reply.whole(404, "application/json", &[], br#"{"detail":"Not Found"}"#).await,

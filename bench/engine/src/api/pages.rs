@@ -20,6 +20,11 @@ pub(crate) async fn answer(request: &Request, reply: &mut Reply<'_, '_>) -> Answ
             return reply.whole(200, "", &[], b"").await.map(|()| None);
         }
         "/version" => json!({ "version": format!("sim-{}", env!("CARGO_PKG_VERSION")) }).to_string(),
+        "/props" => json!({ "total_slots": reply.shared.lock().cfg.batch.max_num_seqs }).to_string(),
+        "/server_info" => {
+            let most = reply.shared.lock().cfg.batch.max_num_seqs;
+            json!({ "internal_states": [{ "effective_max_running_requests_per_dp": most }] }).to_string()
+        }
         "/load" => json!({ "server_load": reply.shared.lock().batch.running_count() }).to_string(),
         "/metrics" => {
             let status = reply.shared.lock().cfg.metrics_status;

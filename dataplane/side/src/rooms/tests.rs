@@ -96,7 +96,27 @@ fn an_engine_in_which_nobody_ever_waited_holds_nobody_back() {
     for _ in 0..1000 {
         world.board.raise(CoreId(0), world.book.slot("a").expect("there"), 1);
     }
-    assert_eq!(world.room(), (1900, 2004));
+    assert_eq!(world.room(), (1900, 2004), "nobody reads its metrics");
+}
+
+#[test]
+fn one_whose_metrics_are_read_is_trusted_with_twice_what_it_showed() {
+    let mut world = World::new();
+    world.publish(&["a"]);
+    world.cells("a").set_capacity_limit(false);
+    world.cells("a").set_batch_capacity(0);
+    let page = Sample { running: 0, waiting: 0, kv_usage_ratio: None, drain_rate: None, at: NOW };
+    world.cells("a").set_sample(&page);
+    assert_eq!(world.room(), (121, 132), "as a start");
+    for _ in 0..1000 {
+        world.board.raise(CoreId(0), world.book.slot("a").expect("there"), 1);
+    }
+    assert_eq!(world.room(), (121, 132), "what we sent shows nothing");
+    world.cells("a").set_batch_capacity(100);
+    assert_eq!(world.room(), (190, 204));
+    world.cells("a").set_batch_capacity(64);
+    world.cells("a").set_capacity_limit(true);
+    assert_eq!(world.room(), (60, 68), "a queue lasted");
 }
 
 #[test]

@@ -20,21 +20,29 @@ pub(crate) struct Lesson {
     pub sample: Sample,
     /// Requests the engine runs at once; 0 while that is not known.
     pub batch_capacity: u32,
-    /// Whether that is a limit: configured, or requests were seen to wait.
+    /// Whether that is a limit: configured, told, or requests were seen to wait.
     pub is_capacity_limit: bool,
+    /// The engine was started again.
+    pub is_anew: bool,
     pub kv_capacity_tokens: Option<u64>,
 }
 
 /// What is known of one engine from page to page.
 ///
-/// Its batch capacity, where it is not configured, is the most requests it was ever seen to run. It also rises by one a
-/// page while nobody waits there and we hold as many as it is known to take: else a gateway that never sends more than
-/// the capacity would never see more. An engine that was started again is learned again.
+/// Its batch capacity is what the configuration says, else what the engine itself says of it, else the most requests it
+/// was ever seen to run: a limit only once a queue lasted beside as many. As long as none did, what we hold on a page
+/// on which nobody waits is what it runs. It also rises by one a page while nobody waits there and we hold as many as
+/// it is known to take: else a gateway that never sends more than the capacity would never see more. An engine that was
+/// started again is learned again.
 #[derive(Debug, Default)]
 pub(crate) struct Learner {
     configured_batch: Option<u32>,
     configured_tokens: Option<u64>,
+    /// What the engine said.
+    told_batch: Option<u32>,
     learned_batch: u32,
+    /// The most it ran.
+    most_running: u32,
     /// Pages in a row on which requests waited, and of those the ones with a full batch.
     queued_pages: u32,
     full_pages: u32,
@@ -56,12 +64,26 @@ impl Learner {
         Self { configured_batch: batch_capacity, configured_tokens: kv_capacity_tokens, ..Self::default() }
     }
 
+    /// What the engine says that it runs at once. Data-parallel engines may say it of one rank: what was seen to run
+    /// counts for more.
+    pub(crate) fn told(&mut self, batch: u32) -> u32 {
+        self.told_batch = Some(batch);
+        self.capacity()
+    }
+
+    fn capacity(&self) -> u32 {
+        let told = self.told_batch.map(|told| told.max(self.most_running));
+        self.configured_batch.or(told).unwrap_or(self.learned_batch)
+    }
+
     /// Takes a page's numbers, read at `at` while `own` of the engine's requests were ours.
     pub(crate) fn take(&mut self, stats: &EngineStats, own: u32, at: Mono) -> Lesson {
         let now = Counters { at, completed: stats.requests_completed, generated: stats.generation_tokens };
         let last = self.last.replace(now);
-        if last.is_some_and(|last| is_reset(last.completed, now.completed) || is_reset(last.generated, now.generated)) {
-            self.learned_batch = 0;
+        let is_reset = |last: &Counters| fell(last.completed, now.completed) || fell(last.generated, now.generated);
+        let is_anew = last.as_ref().is_some_and(is_reset);
+        if is_anew {
+            (self.learned_batch, self.most_running, self.told_batch) = (0, 0, None);
             (self.queued_pages, self.full_pages, self.has_queued) = (0, 0, false);
             self.drain_rate = None;
         } else if let Some(last) = last {
@@ -70,11 +92,17 @@ impl Learner {
         let count = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
         let (running, waiting) = (count(stats.running), count(stats.waiting));
         // A request that has just come waits for the next step of any engine; only a queue that lasts is one.
-        let is_full = u64::from(running) * 8 >= u64::from(self.learned_batch) * 7 && running > 0;
+        // A batch that grows is not full, however many wait to be taken into it.
+        let is_as_full_as_ever = u64::from(running) * 8 >= u64::from(self.most_running) * 7;
+        let is_full = is_as_full_as_ever && running > 0 && running <= self.most_running;
         self.queued_pages = if waiting > 0 { self.queued_pages.saturating_add(1) } else { 0 };
         self.full_pages = if waiting > 0 && is_full { self.full_pages.saturating_add(1) } else { 0 };
         self.has_queued |= self.full_pages >= FULL_PAGES || self.queued_pages >= QUEUED_PAGES;
+        self.most_running = self.most_running.max(running);
         self.learned_batch = self.learned_batch.max(running);
+        if waiting == 0 && !self.has_queued {
+            self.learned_batch = self.learned_batch.max(own);
+        }
         if waiting == 0 && own > 0 && own >= self.learned_batch {
             self.learned_batch = self.learned_batch.saturating_add(1);
         }
@@ -86,15 +114,16 @@ impl Learner {
                 drain_rate: self.drain_rate.map(|rate| rate as f32),
                 at,
             },
-            batch_capacity: self.configured_batch.unwrap_or(self.learned_batch),
-            is_capacity_limit: self.configured_batch.is_some() || self.has_queued,
+            batch_capacity: self.capacity(),
+            is_capacity_limit: self.configured_batch.or(self.told_batch).is_some() || self.has_queued,
+            is_anew,
             kv_capacity_tokens: self.configured_tokens.or(stats.kv_capacity_tokens),
         }
     }
 }
 
 /// A counter fell: the engine was started again.
-fn is_reset(last: Option<u64>, now: Option<u64>) -> bool {
+fn fell(last: Option<u64>, now: Option<u64>) -> bool {
     last.zip(now).is_some_and(|(last, now)| now < last)
 }
 
@@ -144,7 +173,9 @@ mod tests {
         assert_eq!(capacity(4, 0, 3), 4, "others fill it too");
         assert_eq!(capacity(4, 1, 9), 4, "somebody waits: it is full");
         assert_eq!((capacity(4, 0, 4), capacity(4, 0, 4)), (5, 5), "we hold less than it takes");
-        assert_eq!((capacity(5, 0, 9), capacity(5, 0, 9)), (6, 7));
+        assert_eq!(capacity(5, 0, 9), 10, "nobody waits: it runs what we hold");
+        assert_eq!((capacity(9, 5, 14), capacity(9, 5, 14), capacity(9, 5, 14)), (10, 10, 10), "a queue lasts");
+        assert_eq!((capacity(5, 0, 14), capacity(5, 0, 14)), (11, 12), "from here on one by one");
     }
 
     #[test]
@@ -161,6 +192,7 @@ mod tests {
             limits(&[(32, 0), (9, 9), (5, 9), (7, 9), (3, 9), (6, 9)]),
             [false, false, false, false, false, true]
         );
+        assert_eq!(limits(&[(8, 90), (16, 80), (24, 70), (32, 60)]), [false; 4], "the batch grows");
         let mut configured = Learner::new(Some(16), None);
         assert!(configured.take(&busy(0, 0), 0, at(1)).is_capacity_limit);
     }
@@ -172,6 +204,23 @@ mod tests {
         let lesson = learner.take(&stats, 50, at(1));
         assert_eq!((lesson.batch_capacity, lesson.kv_capacity_tokens), (16, Some(1000)));
         assert_eq!(Learner::default().take(&stats, 0, at(1)).kv_capacity_tokens, Some(5));
+    }
+
+    #[test]
+    fn what_the_engine_says_is_a_limit_at_once_and_until_it_starts_again() {
+        let mut learner = Learner::default();
+        assert_eq!(learner.told(4), 4);
+        let lesson = learner.take(&EngineStats { requests_completed: Some(9), ..busy(0, 0) }, 0, at(1));
+        assert_eq!((lesson.batch_capacity, lesson.is_capacity_limit, lesson.is_anew), (4, true, false));
+        let mut capacity = |running, waiting, own| {
+            let stats = EngineStats { requests_completed: Some(9), ..busy(running, waiting) };
+            learner.take(&stats, own, at(2)).batch_capacity
+        };
+        assert_eq!((capacity(4, 0, 4), capacity(4, 0, 9)), (4, 4), "what we hold is no word of the engine's");
+        assert_eq!(capacity(6, 0, 6), 6, "it was seen to run more");
+        let lesson = learner.take(&EngineStats { requests_completed: Some(0), ..busy(0, 0) }, 0, at(3));
+        assert_eq!((lesson.batch_capacity, lesson.is_capacity_limit, lesson.is_anew), (0, false, true));
+        assert_eq!(Learner::new(Some(16), None).told(4), 16, "what is configured goes before it");
     }
 
     #[test]

@@ -17,6 +17,7 @@ use llmgw_types::BoardSlot;
 use tokio::sync::{Semaphore, watch};
 
 use super::learn::Learner;
+use super::told::Inquiry;
 use super::watch::{Outcome, Pulse, Saying, Sign, Watch};
 use crate::lanes::Lanes;
 use crate::pace::Pace;
@@ -28,6 +29,9 @@ use crate::table::Addrs;
 pub(crate) const SCRAPES_MAX: usize = 128;
 /// A longer page is not read.
 const PAGE_BYTES_MAX: usize = 4 << 20;
+
+/// A longer answer about the batch is not read.
+const TOLD_BYTES_MAX: usize = 1 << 20;
 
 /// What a scraper needs beside its endpoint.
 #[derive(Clone)]
@@ -54,6 +58,7 @@ pub(crate) struct Scraper {
     path: String,
     names: Names,
     learner: Learner,
+    inquiry: Inquiry,
     watch: Watch,
     pulse: Pulse,
     chance: Chance,
@@ -85,6 +90,10 @@ impl Scraper {
             client: Client::new(&endpoint, shared.connect_time, shared.buffers.clone()),
             path,
             names,
+            inquiry: Inquiry::of(match endpoint.batch_capacity {
+                Some(_) => &[],
+                None => engine(endpoint.engine).capacity,
+            }),
             learner: Learner::new(endpoint.batch_capacity, endpoint.kv_capacity_tokens),
             watch: Watch::default(),
             pulse: Pulse::default(),
@@ -109,7 +118,12 @@ impl Scraper {
     }
 
     async fn turn(&mut self) {
+        self.inquire().await;
         let outcome = self.scrape().await;
+        if matches!(outcome, Outcome::Unanswered(_)) {
+            // What answers next may be another.
+            self.inquiry.again();
+        }
         let is_ready = self.shared.board.is_ready(self.slot);
         self.tell_owner(outcome.sign(), is_ready);
         let replica = self.endpoint.name.as_str();
@@ -121,6 +135,21 @@ impl Scraper {
             Some(Saying::Unanswered(reason)) => tracing::warn!(replica, %url, reason, "metrics not answered"),
             Some(Saying::Healed) => tracing::info!(replica, %url, "metric contract kept again"),
             None => {}
+        }
+    }
+
+    /// Asks how many requests the engine runs at once, as long as there is something to ask.
+    async fn inquire(&mut self) {
+        while let Some(path) = self.inquiry.path() {
+            let Ok(Answer { status, body }) = self.fetch(path, TOLD_BYTES_MAX).await else { return };
+            if let Some(batch) = self.inquiry.hear(status, &body) {
+                let cells = self.shared.board.endpoint(self.slot);
+                cells.set_batch_capacity(self.learner.told(batch));
+                cells.set_capacity_limit(true);
+            } else if self.inquiry.path() == Some(path) {
+                // Not now.
+                return;
+            }
         }
     }
 
@@ -166,6 +195,9 @@ impl Scraper {
     fn take(&mut self, stats: &contract::EngineStats, own: u32) {
         let lesson = self.learner.take(stats, own, Mono::now());
         let cells = self.shared.board.endpoint(self.slot);
+        if lesson.is_anew {
+            self.inquiry.again();
+        }
         cells.set_batch_capacity(lesson.batch_capacity);
         cells.set_capacity_limit(lesson.is_capacity_limit);
         let there = lesson.sample.running.saturating_add(lesson.sample.waiting);
@@ -182,17 +214,24 @@ impl Scraper {
     }
 
     async fn page(&mut self) -> Result<Body, Outcome> {
+        let path = self.path.clone();
+        match self.fetch(&path, PAGE_BYTES_MAX).await? {
+            Answer { status: 200..=299, body } => Ok(body),
+            Answer { status, .. } => Err(Outcome::NoPage { status, reason: self.no_page(status) }),
+        }
+    }
+
+    async fn fetch(&mut self, path: &str, bytes_max: usize) -> Result<Answer, Outcome> {
         let Ok(_permit) = self.shared.permits.clone().acquire_owned().await else {
             return Err(Outcome::Unanswered(String::new()));
         };
         let Some(addr) = self.shared.addrs.borrow().of(&self.endpoint.url) else {
             return Err(Outcome::Unanswered(format!("host name {:?} does not resolve", self.endpoint.url.host)));
         };
-        match self.client.get(addr, &self.path, PAGE_BYTES_MAX).await {
-            Ok(Answer { status: 200..=299, body }) => Ok(body),
-            Ok(Answer { status, .. }) => Err(Outcome::NoPage { status, reason: self.no_page(status) }),
+        match self.client.get(addr, path, bytes_max).await {
+            Ok(answer) => Ok(answer),
             Err(Fault::TooLarge(status)) => {
-                let reason = format!("{} is longer than {PAGE_BYTES_MAX} bytes", self.path);
+                let reason = format!("{path} is longer than {bytes_max} bytes");
                 Err(Outcome::NoPage { status, reason })
             }
             Err(fault) => match fault.into() {

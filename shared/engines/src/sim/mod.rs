@@ -15,6 +15,7 @@ pub(crate) static ENGINE: Engine = Engine {
     health_path: "/health",
     metrics_path: "/metrics",
     version_paths: &["/version"],
+    capacity: &[],
     server_idle_limit: Duration::from_secs(5),
     requests_per_connection: None,
     metrics_flag: None,
