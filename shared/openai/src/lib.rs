@@ -22,6 +22,7 @@
 
 mod reader;
 mod refusal;
+mod special;
 
 pub mod error;
 pub mod json;

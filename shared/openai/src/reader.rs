@@ -5,6 +5,8 @@
 
 use std::ops::Range;
 
+use crate::special::window;
+
 /// The deepest nesting read, the outermost object included.
 pub const MAX_DEPTH: u32 = 128;
 
@@ -331,28 +333,36 @@ impl<'a> Reader<'a> {
     /// Reads a string, the reader standing at its opening quote.
     fn string(&mut self) -> Result<Text, Fault> {
         let start = self.at + 1;
-        let mut at = start;
-        let mut is_escaped = false;
-        loop {
-            at = next_special(self.text, at);
-            match self.text.get(at) {
-                Some(b'"') => {
-                    self.at = at + 1;
-                    return Ok(Text { span: Span { start, end: at }, is_escaped });
-                }
-                Some(b'\\') => {
-                    is_escaped = true;
-                    // Escapes come in runs: stay here while they do.
-                    while self.text.get(at) == Some(&b'\\') {
-                        at += escape_len(self.text, at).ok_or(Fault { at, why: Why::Escape })?;
+        let (mut at, mut is_long, mut is_escaped) = (start, false, false);
+        'windows: loop {
+            let (mut marks, width) = window(self.text, at, is_long);
+            if width == 0 {
+                self.at = self.text.len();
+                return Err(self.expected("the closing quote of a string"));
+            }
+            while marks != 0 {
+                let place = marks.trailing_zeros() as usize;
+                match self.text.get(at + place) {
+                    Some(b'"') => {
+                        let end = at + place;
+                        self.at = end + 1;
+                        return Ok(Text { span: Span { start, end }, is_escaped });
                     }
-                }
-                Some(_) => return Err(Fault { at, why: Why::Control }),
-                None => {
-                    self.at = self.text.len();
-                    return Err(self.expected("the closing quote of a string"));
+                    Some(b'\\') => {
+                        is_escaped = true;
+                        let fault = Fault { at: at + place, why: Why::Escape };
+                        let after = place + escape_len(self.text, at + place).ok_or(fault)?;
+                        if after >= width {
+                            at += after;
+                            continue 'windows;
+                        }
+                        marks &= u64::MAX << after;
+                    }
+                    _ => return Err(Fault { at: at + place, why: Why::Control }),
                 }
             }
+            at += width;
+            is_long = true;
         }
     }
 
@@ -380,59 +390,4 @@ fn escape_len(text: &[u8], at: usize) -> Option<usize> {
         }
         _ => None,
     }
-}
-
-/// The position, from `at` on, of the next quote, backslash or control character; the text's length when there is none.
-///
-/// Eight bytes at a time at first: most strings of a request are short, so that starting a wider search costs more than
-/// it saves. What goes on beyond that is a prompt, and is passed over in blocks.
-fn next_special(text: &[u8], at: usize) -> usize {
-    let near = (at + NEAR_BYTES).min(text.len());
-    let found = narrow_search(text.get(..near).unwrap_or(text), at);
-    if found < near || near == text.len() {
-        return found;
-    }
-    let mut at = near;
-    while let Some(block) = text.get(at..).and_then(|rest| rest.first_chunk::<BLOCK_BYTES>()) {
-        if has_special(block) {
-            break;
-        }
-        at += BLOCK_BYTES;
-    }
-    narrow_search(text, at)
-}
-
-/// How far is looked at eight bytes a time.
-const NEAR_BYTES: usize = 64;
-/// What is looked at in one go beyond. Four registers of the least that every machine has.
-const BLOCK_BYTES: usize = 64;
-
-/// Whether there is a quote, a backslash or a control character. Without a branch, so that it becomes vector code.
-fn has_special(block: &[u8; BLOCK_BYTES]) -> bool {
-    let mut marks = 0;
-    for &byte in block {
-        marks |= u8::from(byte == b'"') | u8::from(byte == b'\\') | u8::from(byte < 0x20);
-    }
-    marks != 0
-}
-
-fn narrow_search(text: &[u8], mut at: usize) -> usize {
-    const EACH: u64 = 0x0101_0101_0101_0101;
-    const HIGH: u64 = 0x8080_8080_8080_8080;
-    while let Some(word) = text.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
-        let word = u64::from_le_bytes(*word);
-        let quote = word ^ (EACH * 0x22);
-        let slash = word ^ (EACH * 0x5c);
-        // Each term marks its bytes' high bits. A borrow can mark too much, but only above a true mark.
-        let marks = ((quote.wrapping_sub(EACH) & !quote)
-            | (slash.wrapping_sub(EACH) & !slash)
-            | (word.wrapping_sub(EACH * 0x20) & !word))
-            & HIGH;
-        if marks != 0 {
-            return at + (marks.trailing_zeros() / 8) as usize;
-        }
-        at += 8;
-    }
-    let rest = text.get(at..).unwrap_or_default();
-    at + rest.iter().position(|&b| b == b'"' || b == b'\\' || b < 0x20).unwrap_or(rest.len())
 }

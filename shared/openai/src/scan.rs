@@ -78,7 +78,7 @@ pub struct Switch {
 ///
 /// Errors: the body is not one JSON object in UTF-8; `model` is missing or no name; `stream` or `stream_options` cannot
 /// be understood; one of these three is given twice. Cost: two passes over the bytes (UTF-8, then JSON), no allocation.
-/// 1 MiB takes 0.15 to 0.45 ms as text, 0.7 ms as token ids.
+/// 1 MiB takes 0.05 to 0.2 ms as text, 0.7 ms as token ids.
 pub fn scan(body: &[u8]) -> Result<Scan, ScanError> {
     if let Err(error) = simdutf8::compat::from_utf8(body) {
         let at = error.valid_up_to();
