@@ -19,6 +19,12 @@ pub(crate) fn chat_body(bytes: usize) -> Vec<u8> {
         .into_bytes()
 }
 
+/// A chat request whose prompt is `bytes` bytes of words in one piece, nothing in it escaped.
+pub(crate) fn plain_body(bytes: usize) -> Vec<u8> {
+    let text: String = "some words of a prompt that goes on ".chars().cycle().take(bytes).collect();
+    json!({ "model": "m0", "messages": [{ "role": "user", "content": text }] }).to_string().into_bytes()
+}
+
 /// `count` events of a stream, one token each, as vLLM writes them.
 pub(crate) fn events(count: usize) -> Vec<u8> {
     let event = |token: usize| {

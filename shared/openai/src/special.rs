@@ -28,16 +28,27 @@ pub(crate) fn window(text: &[u8], at: usize, is_long: bool) -> (u64, usize) {
 
 #[inline]
 fn wide(block: &[u8; WIDE]) -> u64 {
-    let (quarters, _) = block.as_chunks::<NARROW>();
-    quarters.iter().rev().fold(0, |marks, quarter| marks << NARROW | u64::from(narrow(quarter)))
+    let ([a, b, c, d], _) = block.as_chunks::<NARROW>() else { return u64::MAX };
+    let (a, b, c, d) = (special(a), special(b), special(c), special(d));
+    // Most of a prompt is plain, and told so in one go.
+    if (a | b | c | d).to_bitmask() == 0 {
+        return 0;
+    }
+    let marks = |quarter: u8x16| u64::from(quarter.to_bitmask());
+    marks(d) << 48 | marks(c) << 32 | marks(b) << 16 | marks(a)
 }
 
 #[inline]
 fn narrow(block: &[u8; NARROW]) -> u16 {
+    special(block).to_bitmask() as u16
+}
+
+/// All ones where a byte is special.
+#[inline(always)]
+fn special(block: &[u8; NARROW]) -> u8x16 {
     let bytes = u8x16::from(*block);
     let is_control = bytes.min(u8x16::splat(0x1f)).simd_eq(bytes);
-    let is_special = bytes.simd_eq(u8x16::splat(b'"')) | bytes.simd_eq(u8x16::splat(b'\\')) | is_control;
-    is_special.to_bitmask() as u16
+    bytes.simd_eq(u8x16::splat(b'"')) | bytes.simd_eq(u8x16::splat(b'\\')) | is_control
 }
 
 #[cfg(test)]

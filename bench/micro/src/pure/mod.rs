@@ -46,7 +46,7 @@ macro_rules! part {
     };
 }
 
-pub(crate) static PARTS: [Part; 46] = [
+pub(crate) static PARTS: [Part; 47] = [
     part!("decide/max-score/5", decide::alone(5, "max-score", 1); clean, bar 500.0),
     part!("decide/max-score/100", decide::alone(100, "max-score", 1); clean, bar 4_000.0),
     part!("decide/max-score/1000", decide::alone(1_000, "max-score", 1); clean, bar 30_000.0),
@@ -74,6 +74,7 @@ pub(crate) static PARTS: [Part; 46] = [
     part!("scan/16KB", text::scan(16 << 10)),
     part!("scan/100KB", text::scan(100 << 10)),
     part!("scan/1MB", text::scan(1 << 20)),
+    part!("scan/100KB-plain", text::scan_plain(100 << 10)),
     part!("prefix/fingerprint/16KB", prefix::fingerprint(16 << 10); clean),
     part!("prefix/fingerprint/1MB", prefix::fingerprint(1 << 20); clean),
     part!("prefix/fingerprint-and-match/16KB", prefix::match_known(16 << 10); clean, bar 10_000.0),

@@ -13,6 +13,12 @@ pub(super) fn scan(bytes: usize) -> impl FnMut() {
     move || drop(black_box(read(black_box(&body))))
 }
 
+/// Scans a chat body of `bytes` bytes without escapes.
+pub(super) fn scan_plain(bytes: usize) -> impl FnMut() {
+    let body = samples::plain_body(bytes);
+    move || drop(black_box(read(black_box(&body))))
+}
+
 /// Taps `events` events of a stream that arrive together, cut into `pieces`, usage withheld.
 pub(super) fn tap(events: usize, pieces: usize) -> impl FnMut() {
     let bytes = samples::events(events);
