@@ -11,11 +11,13 @@ use std::time::{Duration, Instant};
 use clap::ValueEnum;
 use llmgw_config::{CoreCount, ServerConfig};
 use llmgw_gateway::CoreSetup;
+use llmgw_kit::chance::Chance;
 use llmgw_obs::log::{self, Format, Log};
 use llmgw_router::Board;
 use llmgw_router::access::{AccessLog, AccessRing, RING_CAPACITY};
 use llmgw_router::board::SLOTS_MAX;
 use llmgw_router::metrics::CoreCells;
+use llmgw_router::prefix::{Ledger, Seed, StampTable};
 use llmgw_router::readiness::Readiness;
 use llmgw_runtime::driver::{self, Driver, DriverChoice};
 use llmgw_runtime::mailbox::{LANE_CAPACITY, Latest, Mesh};
@@ -159,6 +161,10 @@ impl Server {
 
         let mesh = Mesh::new(core_count, 1, LANE_CAPACITY)?;
         let board = Arc::new(Board::new(core_count, SLOTS_MAX));
+        let slots_max = usize::try_from(config.router.prefix_table_slots).unwrap_or(usize::MAX);
+        let prefixes = Arc::new(StampTable::new(slots_max, Ledger::new(core_count, SLOTS_MAX)));
+        // Of this process alone, so that nobody can make prompts that collide.
+        let seed = Seed::drawn(&mut Chance::from_system());
         let readiness = Arc::new(Readiness::default());
         let cells: Vec<Arc<CoreCells>> = (0..core_count).map(|_| Arc::default()).collect();
         let feeds: Vec<Arc<Latest<_>>> = (0..core_count).map(|_| Arc::default()).collect();
@@ -169,6 +175,7 @@ impl Server {
             config: config.clone(),
             file,
             board: board.clone(),
+            prefixes: prefixes.clone(),
             cells: cells.clone(),
             feeds: feeds.clone(),
             post: mesh.post(core_count),
@@ -191,6 +198,8 @@ impl Server {
                 core_count: u32::try_from(core_count).unwrap_or(u32::MAX),
                 feed: feeds[number].clone(),
                 board: board.clone(),
+                prefixes: prefixes.clone(),
+                seed: seed.clone(),
                 cells: cells[number].clone(),
                 access: access[number].clone(),
                 readiness: readiness.clone(),

@@ -10,12 +10,14 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use llmgw_gateway::CoreSetup;
+use llmgw_kit::chance::Chance;
 use llmgw_router::Board;
 use llmgw_router::access::{AccessLog, AccessRing, RING_CAPACITY};
 use llmgw_router::admission::publish_room;
 use llmgw_router::feed::Feed;
 use llmgw_router::message::CoreMessage;
 use llmgw_router::metrics::CoreCells;
+use llmgw_router::prefix::{Ledger, Seed, StampTable};
 use llmgw_router::readiness::Readiness;
 use llmgw_router::settings::{Limits, Settings, Timeouts};
 use llmgw_runtime::cores;
@@ -24,7 +26,7 @@ use llmgw_runtime::mailbox::{LANE_CAPACITY, Latest, Mesh, Post};
 use llmgw_test_kit::raw::{Connection, End};
 use llmgw_test_kit::{Engine, gateway};
 use llmgw_types::admission::{Admission, QueueOrder, Thresholds};
-use llmgw_types::snapshot::{Endpoint, Member, ModelName, ModelRoute, Placement, ProfileSpec};
+use llmgw_types::snapshot::{Endpoint, Member, ModelName, ModelRoute, Placement, PrefixSpec, ProfileSpec};
 use llmgw_types::{BandRank, BoardSlot, CoreId, EngineKind, Pool, PoolSlot, RouteTable, Snapshot};
 
 use crate::counter;
@@ -70,6 +72,8 @@ impl Rig {
             core_count: 1,
             feed,
             board,
+            prefixes: Arc::new(StampTable::new(1 << 16, Ledger::new(1, 4))),
+            seed: Seed::drawn(&mut Chance::seeded(1)),
             cells: Arc::new(CoreCells::default()),
             access: Arc::new(AccessRing::new(RING_CAPACITY)),
             readiness,
@@ -124,9 +128,9 @@ fn settings() -> Settings {
     }
 }
 
-/// One model on one endpoint, with the scorers of the default profile.
+/// One model on one endpoint, with the default profile.
 fn table(engine: &Engine) -> RouteTable {
-    let scorers = [("queue", 3.0), ("kv", 1.0), ("load", 1.0), ("inflight", 1.0)];
+    let scorers = [("cost", 4.0)];
     RouteTable {
         generation: 1,
         stale_after_ms: 6000,
@@ -149,6 +153,7 @@ fn table(engine: &Engine) -> RouteTable {
             slot: 0,
             gate: 1,
             thresholds: Thresholds::default(),
+            prefix: Some(PrefixSpec::default()),
             members: vec![Member { endpoint: 0, served_as: gateway::MODEL.into() }],
         }],
         models: vec![ModelRoute {

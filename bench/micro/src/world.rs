@@ -54,6 +54,7 @@ pub(crate) fn table(count: u32, picker: &str) -> RouteTable {
             slot: 0,
             gate: 1,
             thresholds: Thresholds::default(),
+            prefix: None,
             members: (0..count).map(|endpoint| Member { endpoint, served_as: "m0".into() }).collect(),
         }],
         models: vec![ModelRoute {

@@ -18,9 +18,11 @@ use llmgw_openai::style::ErrorStyle;
 use llmgw_openai::usage::Usage;
 use llmgw_router::access::AccessRecord;
 use llmgw_router::metrics::status_row;
+use llmgw_router::prefix::Decision;
 use llmgw_router::session::key_hash;
 use llmgw_types::{BoardSlot, RequestId};
 
+use crate::prompt::{self, Placed};
 use crate::state::{Gateway, request_id};
 use crate::turn::{Phase, Turn};
 
@@ -57,6 +59,8 @@ pub(crate) struct Finish {
     has_broken: bool,
     /// Looks for the id of a response that the engine may hold, and which engine that is.
     watch: Option<(IdTap, BoardSlot)>,
+    /// Its prompt at the newest attempt.
+    prompt: Option<Placed>,
 }
 
 impl Finish {
@@ -97,6 +101,7 @@ impl Finish {
             usage: None,
             has_broken: false,
             watch: None,
+            prompt: None,
         })
     }
 
@@ -121,6 +126,25 @@ impl Finish {
         self.attempt_count += 1;
     }
 
+    /// Where that attempt's prompt went.
+    pub(crate) fn placed(&mut self, prompt: Placed) {
+        self.prefilled();
+        self.prompt = Some(prompt);
+    }
+
+    /// What became of its prompt, once it was placed.
+    pub(crate) fn decision(&self) -> Option<Decision> {
+        let reuse = self.prompt.as_ref()?.reuse;
+        Some(reuse.map_or(Decision::NoTree, |reuse| reuse.decision))
+    }
+
+    /// Its engine has prefilled it.
+    fn prefilled(&mut self) {
+        if let Some(prefilling) = self.prompt.as_mut().and_then(|prompt| prompt.prefilling.take()) {
+            self.gateway.decide(|_| drop(prefilling));
+        }
+    }
+
     /// The status that goes to the client.
     pub(crate) fn answer(&mut self, status: u16) {
         self.status = status;
@@ -139,6 +163,7 @@ impl Finish {
     /// One or several tokens have arrived; the first time and the last are remembered.
     pub(crate) fn tokens_now(&mut self) {
         let now = Mono::now();
+        self.prefilled();
         self.first_token.get_or_insert(now);
         self.last_token = Some(now);
     }
@@ -185,6 +210,12 @@ impl Drop for Finish {
             self.reason = Some(Reason::TotalTimeout.code());
         }
         self.turn.enter(Phase::Answered);
+        self.prefilled();
+        if let (Some(slot), Some(Placed { sent: Some(sent), reuse, .. }), Some((usage, _))) =
+            (self.slot, &self.prompt, &self.usage)
+        {
+            prompt::answered(&self.gateway, slot, *sent, reuse.as_ref(), usage);
+        }
         let duration = now.since(self.began);
         let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
         let since_head = |at: Option<Mono>| at.map(|at| micros(at.since(self.began)));

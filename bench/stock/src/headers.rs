@@ -11,6 +11,7 @@ pub(crate) const X_REPLICA: HeaderName = HeaderName::from_static("x-llmgw-replic
 pub(crate) const X_POOL: HeaderName = HeaderName::from_static("x-llmgw-pool");
 pub(crate) const X_SERVED_MODEL: HeaderName = HeaderName::from_static("x-llmgw-served-model");
 pub(crate) const X_OVERHEAD: HeaderName = HeaderName::from_static("x-llmgw-overhead-us");
+pub(crate) const X_CACHE_DECISION: HeaderName = HeaderName::from_static("x-llmgw-cache-decision");
 pub(crate) const X_EXPLAIN: HeaderName = HeaderName::from_static("x-llmgw-explain");
 pub(crate) const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 

@@ -29,6 +29,7 @@ mod limit;
 mod patience;
 mod pieces;
 mod pool;
+mod prompt;
 mod refusal;
 mod relay;
 mod respond;

@@ -10,7 +10,8 @@ use llmgw_openai::error::ErrorBody;
 use crate::answer::{Answer, Full};
 use crate::finish::Finish;
 use crate::headers::{
-    X_ACCEL_BUFFERING, X_EXPLAIN, X_OVERHEAD, X_POOL, X_REPLICA, X_REQUEST_ID, X_SERVED_MODEL, to_client,
+    X_ACCEL_BUFFERING, X_CACHE_DECISION, X_EXPLAIN, X_OVERHEAD, X_POOL, X_REPLICA, X_REQUEST_ID, X_SERVED_MODEL,
+    to_client,
 };
 use crate::retry::Granted;
 use crate::tables::Tables;
@@ -136,6 +137,9 @@ fn add_ours(headers: &mut HeaderMap, served: &Served<'_>, finish: &mut Finish) {
         headers.insert(X_SERVED_MODEL, model.clone());
     }
     headers.insert(X_OVERHEAD, micros.into());
+    if let Some(decision) = finish.decision() {
+        headers.insert(X_CACHE_DECISION, HeaderValue::from_static(decision.word()));
+    }
     add_explanation(headers, finish);
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use llmgw_gateway::error::{ApiError, Reason};
+use llmgw_gateway::intake::Intake;
 use llmgw_kit::clock::Mono;
 use llmgw_router::dispatcher::first_back;
 use llmgw_router::scheduler::explain::Explanation;
@@ -13,7 +14,8 @@ use llmgw_router::{Choice, NoEndpoint, View, Wanted};
 use llmgw_types::BoardSlot;
 use llmgw_types::snapshot::{ArchivedEndpoint, ArchivedRouteTable};
 
-use crate::state::{CORE, Gateway, Trial};
+use crate::prompt::{self, Placed};
+use crate::state::{CORE, Deciding, Gateway, Trial};
 use crate::tables::Tables;
 
 /// Endpoints that a refusal names; there may be hundreds.
@@ -55,14 +57,19 @@ pub(crate) struct Granted {
     pub(crate) connect: Duration,
     #[expect(dead_code, reason = "held while the request decides over a half-open endpoint")]
     trial: Option<Trial>,
+    /// Its prompt, for whoever sees the answer.
+    pub(crate) prompt: Placed,
     tokens: u32,
     gateway: Arc<Gateway>,
 }
 
 impl Drop for Granted {
     fn drop(&mut self) {
-        let Self { gateway, choice, tokens, .. } = self;
-        gateway.decide(|_| gateway.board.lower(CORE, choice.slot, *tokens));
+        let Self { gateway, choice, tokens, prompt, .. } = self;
+        gateway.decide(|_| {
+            gateway.board.lower(CORE, choice.slot, *tokens);
+            prompt.prefilling = None;
+        });
     }
 }
 
@@ -71,6 +78,8 @@ pub(crate) struct Tries<'a> {
     gateway: &'a Arc<Gateway>,
     tables: &'a Tables,
     wanted: Wanted<'a>,
+    /// Whose prompt is looked for; none where the route has none.
+    prompt: Option<&'a Intake>,
     excluded: Vec<BoardSlot>,
     retries_made: u16,
     is_last_resort: bool,
@@ -82,11 +91,17 @@ pub(crate) struct Tries<'a> {
 }
 
 impl<'a> Tries<'a> {
-    pub(crate) fn new(gateway: &'a Arc<Gateway>, tables: &'a Tables, wanted: Wanted<'a>) -> Self {
+    pub(crate) fn new(
+        gateway: &'a Arc<Gateway>,
+        tables: &'a Tables,
+        wanted: Wanted<'a>,
+        prompt: Option<&'a Intake>,
+    ) -> Self {
         Self {
             gateway,
             tables,
             wanted,
+            prompt,
             excluded: Vec::new(),
             retries_made: 0,
             is_last_resort: false,
@@ -107,17 +122,14 @@ impl<'a> Tries<'a> {
         for model in self.models() {
             let wanted = Wanted { model, excluded: &self.excluded, ..self.wanted };
             let board = &self.gateway.board;
-            let choice = self.gateway.decide(|_| {
-                let choice = first_back(board, self.tables.routes(), &wanted)?;
-                board.raise(CORE, choice.slot, wanted.tokens);
-                Ok::<_, NoEndpoint>(choice)
-            });
-            if let Ok(choice) = choice {
+            let chosen = self.choose(wanted, |_, wanted| first_back(board, self.tables.routes(), wanted));
+            if let Ok(chosen) = chosen {
                 self.gateway.count(|cells| cells.last_resorts.increment());
                 self.is_last_resort = true;
-                return Ok(self.granted(choice, model, None, self.connect_left));
+                return Ok(self.granted(chosen, model, None, self.connect_left));
             }
         }
+        self.gateway.decided_nobody(self.tables.routes(), self.wanted.model);
         Err(self.nobody())
     }
 
@@ -171,22 +183,21 @@ impl<'a> Tries<'a> {
         for model in self.models() {
             loop {
                 let wanted = Wanted { model, excluded: &self.excluded, now, ..self.wanted };
-                let choice = gateway.decide(|deciding| {
+                let chosen = self.choose(wanted, |deciding, wanted| {
                     if std::mem::replace(&mut budget, Budget::Waits) == Budget::Counts {
                         deciding.budget.request(now);
                     }
-                    let choice = deciding.decider.choose(view, &wanted, explanation.as_deref_mut())?;
-                    gateway.board.raise(CORE, choice.slot, wanted.tokens);
-                    Ok::<_, NoEndpoint>(choice)
+                    deciding.decider.choose(view, wanted, explanation.as_deref_mut())
                 });
-                let Ok(choice) = choice else { break };
-                let connect = self.connect_share(choice.slot, now);
-                match gateway.trial(choice.slot, now) {
-                    Ok(trial) => return Some(self.granted(choice, model, trial, connect)),
+                let Ok(chosen) = chosen else { break };
+                let slot = chosen.choice.slot;
+                let connect = self.connect_share(slot, now);
+                match gateway.trial(slot, now) {
+                    Ok(trial) => return Some(self.granted(chosen, model, trial, connect)),
                     // Another request took it in between.
                     Err(()) => {
-                        drop(self.granted(choice, model, None, connect));
-                        self.excluded.push(choice.slot);
+                        drop(self.granted(chosen, model, None, connect));
+                        self.excluded.push(slot);
                     }
                 }
             }
@@ -194,9 +205,32 @@ impl<'a> Tries<'a> {
         None
     }
 
+    /// Chooses by the request's prompt and counts what was chosen, under one lock.
+    fn choose(
+        &self,
+        wanted: Wanted<'_>,
+        choose: impl FnOnce(&mut Deciding, &Wanted<'_>) -> Result<Choice, NoEndpoint>,
+    ) -> Result<Chosen, NoEndpoint> {
+        let (gateway, tables) = (self.gateway, self.tables);
+        let view = View { board: &gateway.board, core: CORE, map: tables.map() };
+        prompt::with(gateway, self.prompt, tables.routes(), wanted.model, |found| {
+            let (fingerprint, sent) = found.unzip();
+            gateway.decide(|deciding| {
+                let tokens = sent.and_then(|sent| sent.tokens(deciding)).unwrap_or(wanted.tokens);
+                let wanted = Wanted { prompt: fingerprint, tokens, ..wanted };
+                let choice = choose(deciding, &wanted)?;
+                gateway.board.raise(CORE, choice.slot, tokens);
+                let prefilling = deciding.decider.placed(view, &choice, &wanted);
+                gateway.decided(tables.routes(), &choice);
+                Ok(Chosen { choice, tokens, prompt: Placed { sent, reuse: choice.reuse, prefilling } })
+            })
+        })
+    }
+
     /// What was counted up goes down with this.
-    fn granted(&self, choice: Choice, model: u32, trial: Option<Trial>, connect: Duration) -> Granted {
-        Granted { choice, model, connect, trial, tokens: self.wanted.tokens, gateway: self.gateway.clone() }
+    fn granted(&self, chosen: Chosen, model: u32, trial: Option<Trial>, connect: Duration) -> Granted {
+        let Chosen { choice, tokens, prompt } = chosen;
+        Granted { choice, model, connect, trial, prompt, tokens, gateway: self.gateway.clone() }
     }
 
     /// Each connection of a request gets an equal share of what is left of the time for one; one that has no
@@ -240,6 +274,13 @@ impl<'a> Tries<'a> {
         }
         ApiError::new(Reason::NoEndpoint, format!("no endpoint can take this request ({who})"))
     }
+}
+
+/// What was chosen, and counted.
+struct Chosen {
+    choice: Choice,
+    tokens: u32,
+    prompt: Placed,
 }
 
 /// Whether a decision adds to the requests that pay for retries.

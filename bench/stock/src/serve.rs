@@ -144,7 +144,8 @@ async fn try_infer(
     let tokens = u32::try_from(intake.prompt_tokens_estimate()).unwrap_or(u32::MAX);
     let pinned = holder(gateway, intake.previous_response().as_deref());
     let mut routing = Routing::of(&head.headers, &intake, table, model)?;
-    let mut tries = Tries::new(gateway, tables, Wanted { pinned, ..routing.wanted(model, tokens, received) });
+    let prompt = Some(&intake).filter(|_| route.waits);
+    let mut tries = Tries::new(gateway, tables, Wanted { pinned, ..routing.wanted(model, tokens, received) }, prompt);
     let first = tries.first(routing.explanation.as_deref_mut());
     finish.explanation = routing.explanation.map(|explanation| explain::text(&explanation, table));
     let mut at = first?;
@@ -155,6 +156,7 @@ async fn try_infer(
     let (told, granted) = loop {
         let slot = at.choice.slot;
         finish.attempt(metric_row(tables, &at), slot);
+        finish.placed(std::mem::take(&mut at.prompt));
         let asked = Asked {
             headers: &head.headers,
             method: &Method::POST,

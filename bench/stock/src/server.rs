@@ -16,6 +16,7 @@ use llmgw_router::board::SLOTS_MAX;
 use llmgw_router::feed::Feed;
 use llmgw_router::message::CoreMessage;
 use llmgw_router::metrics::CoreCells;
+use llmgw_router::prefix::{Ledger, StampTable};
 use llmgw_router::readiness::Readiness;
 use llmgw_runtime::driver::{Driver, block_on};
 use llmgw_runtime::mailbox::{Inbox, LANE_CAPACITY, Latest, Mesh};
@@ -66,6 +67,8 @@ pub(crate) fn run(config: ServerConfig, file: ConfigFile, log: &Log, mode: Mode)
 
     let mesh = Mesh::new(1, 1, LANE_CAPACITY)?;
     let (board, readiness) = (Arc::new(Board::new(1, SLOTS_MAX)), Arc::new(Readiness::default()));
+    let slots_max = usize::try_from(config.router.prefix_table_slots).unwrap_or(usize::MAX);
+    let prefixes = Arc::new(StampTable::new(slots_max, Ledger::new(1, SLOTS_MAX)));
     let (cells, feed) = (Arc::new(CoreCells::new()), Arc::new(Latest::default()));
     let access = Arc::new(AccessRing::new(RING_CAPACITY));
     cores::keep_to(&plan.side);
@@ -73,6 +76,7 @@ pub(crate) fn run(config: ServerConfig, file: ConfigFile, log: &Log, mode: Mode)
         config: config.clone(),
         file: Some(file),
         board: board.clone(),
+        prefixes: prefixes.clone(),
         cells: vec![cells.clone()],
         feeds: vec![feed.clone()],
         post: mesh.post(1),
@@ -83,7 +87,7 @@ pub(crate) fn run(config: ServerConfig, file: ConfigFile, log: &Log, mode: Mode)
         admin,
     })
     .map_err(io::Error::other)?;
-    let gateway = Arc::new(Gateway::new(Parts { board, cells, readiness, access, access_log, is_bare }));
+    let gateway = Arc::new(Gateway::new(Parts { board, prefixes, cells, readiness, access, access_log, is_bare }));
     if let Some(first) = feed.take() {
         gateway.swap(Arc::new(Tables::of(first)));
     }

@@ -11,17 +11,21 @@ use std::time::Duration;
 use llmgw_gateway::error::Reason;
 use llmgw_kit::chance::Chance;
 use llmgw_kit::clock::{Mono, Wall};
+use llmgw_obs::rows::RowIdx;
 use llmgw_router::access::{AccessLog, AccessRecord, AccessRing};
 use llmgw_router::breaker::budget::RetryBudget;
 use llmgw_router::breaker::outlier::Lookout;
 use llmgw_router::breaker::{Breakers, Change, Failure, FailureKind};
 use llmgw_router::endpoint::BreakerState;
 use llmgw_router::metrics::CoreCells;
+use llmgw_router::prefix::ratio::Ratios;
+use llmgw_router::prefix::{Decision, Seed, StampTable};
 use llmgw_router::readiness::Readiness;
 use llmgw_router::scheduler::run::Scheduler;
 use llmgw_router::session_table::{SessionTable, Subject};
 use llmgw_router::settings::Settings;
-use llmgw_router::{Board, Decider};
+use llmgw_router::{Board, Choice, Decider};
+use llmgw_types::snapshot::ArchivedRouteTable;
 use llmgw_types::{BoardSlot, CoreId, RequestId};
 use tokio::sync::Notify;
 
@@ -40,6 +44,10 @@ pub(crate) struct Gateway {
     pub(crate) board: Arc<Board>,
     pub(crate) readiness: Arc<Readiness>,
     pub(crate) pool: Pool,
+    /// Where prompts are cached.
+    pub(crate) prefixes: Arc<StampTable>,
+    /// Where their hashes begin.
+    pub(crate) seed: Seed,
     cells: Arc<CoreCells>,
     /// Held to write any cell but those of decisions and cooldowns.
     counting: Mutex<()>,
@@ -68,6 +76,8 @@ pub(crate) struct Gateway {
 /// What decides, and what counts what was decided: board cells, decision cells.
 pub(crate) struct Deciding {
     pub(crate) decider: Decider,
+    /// Bytes a token, by model.
+    pub(crate) ratios: Ratios,
     pub(crate) budget: RetryBudget,
 }
 
@@ -80,6 +90,7 @@ struct Judging {
 /// What a gateway is made of.
 pub(crate) struct Parts {
     pub(crate) board: Arc<Board>,
+    pub(crate) prefixes: Arc<StampTable>,
     pub(crate) cells: Arc<CoreCells>,
     pub(crate) readiness: Arc<Readiness>,
     pub(crate) access: Arc<AccessRing>,
@@ -89,10 +100,11 @@ pub(crate) struct Parts {
 
 impl Gateway {
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { board, cells, readiness, access, access_log, is_bare } = parts;
+        let Parts { board, prefixes, cells, readiness, access, access_log, is_bare } = parts;
         Self {
             deciding: Mutex::new(Deciding {
-                decider: Decider::new(Scheduler::new(Chance::from_system())),
+                decider: Decider::new(Scheduler::new(Chance::from_system())).with_table(prefixes.clone()),
+                ratios: Ratios::default(),
                 budget: RetryBudget::default(),
             }),
             judging: Mutex::new(Judging {
@@ -109,6 +121,8 @@ impl Gateway {
             is_cut: AtomicBool::new(false),
             drains: Notify::new(),
             board,
+            prefixes,
+            seed: Seed::drawn(&mut Chance::from_system()),
             readiness,
             cells,
             access,
@@ -152,6 +166,20 @@ impl Gateway {
             self.cells.decisions.count(&tally);
         }
         outcome
+    }
+
+    /// Counts what became of a request's prompt. For whoever decides.
+    pub(crate) fn decided(&self, table: &ArchivedRouteTable, choice: &Choice) {
+        let row = table.pools.get(choice.pool.idx()).map_or(RowIdx::OTHER, |pool| RowIdx(pool.metric_row.to_native()));
+        self.cells.pools.at(row).count_reuse(choice.reuse.as_ref());
+    }
+
+    /// Counts that nobody may get a request to row `model`.
+    pub(crate) fn decided_nobody(&self, table: &ArchivedRouteTable, model: u32) {
+        let first = table.models.get(model as usize).and_then(|route| route.pools.first());
+        let pool = first.and_then(|row| table.pools.get(row.to_native() as usize));
+        let row = pool.map_or(RowIdx::OTHER, |pool| RowIdx(pool.metric_row.to_native()));
+        self.decide(|_| self.cells.pools.at(row).count_decision(Decision::NoHealthyWorker));
     }
 
     /// The endpoint that holds a stored response, as far as it is known and still there.

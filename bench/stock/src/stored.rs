@@ -48,7 +48,7 @@ async fn ask(
     let slot = holder(gateway, Some(id)).ok_or_else(unknown)?;
     let model = model_at(tables, slot).ok_or_else(unknown)?;
     let wanted = Wanted { model, pinned: Some(slot), now: received, ..Wanted::default() };
-    let granted = Tries::new(gateway, tables, wanted).first(None).map_err(|_| unknown())?;
+    let granted = Tries::new(gateway, tables, wanted, None).first(None).map_err(|_| unknown())?;
     if granted.choice.slot != slot {
         return Err(ApiError::new(Reason::NoEndpoint, format!("the replica that holds response `{id}` is not ready")));
     }

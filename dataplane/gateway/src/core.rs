@@ -24,6 +24,7 @@ use crate::admission::Admission;
 use crate::cut::Cut;
 use crate::evidence::Evidence;
 use crate::lanes::Lanes;
+use crate::prompt::Prompts;
 use crate::sessions::Sessions;
 use crate::setup::CoreSetup;
 use crate::snapshot::Tables;
@@ -74,6 +75,8 @@ pub(crate) struct Shared {
     pub(crate) pool: Pool<EngineIo>,
     pub(crate) connector: EngineConnector,
     pub(crate) dispatcher: RefCell<Dispatcher>,
+    /// What is known of prompts.
+    pub(crate) prompts: Prompts,
     /// To the other cores.
     pub(crate) lanes: Rc<Lanes>,
     /// Who waits for a place, and who gets one.
@@ -104,6 +107,8 @@ impl Core {
     pub(crate) fn new(setup: &CoreSetup) -> Rc<Self> {
         let scheduler = Scheduler::new(Chance::from_system());
         let lanes = Rc::new(Lanes::new(setup.id, setup.core_count));
+        let prompts = Prompts::new(setup.id, setup.board.clone(), setup.prefixes.clone(), &setup.seed);
+        let dispatcher = Dispatcher::new(setup.board.clone(), setup.id, scheduler).with_table(prompts.table());
         let shared = Shared {
             id: setup.id,
             board: setup.board.clone(),
@@ -111,7 +116,8 @@ impl Core {
             readiness: setup.readiness.clone(),
             pool: Pool::default(),
             connector: EngineConnector,
-            dispatcher: RefCell::new(Dispatcher::new(setup.board.clone(), setup.id, scheduler)),
+            dispatcher: RefCell::new(dispatcher),
+            prompts,
             admission: Admission::new(lanes.clone(), setup.board.clone(), setup.cells.clone()),
             evidence: Evidence::new(lanes.clone(), setup.board.clone(), setup.cells.clone()),
             sessions: Sessions::new(lanes.clone(), setup.board.clone(), setup.cells.clone()),

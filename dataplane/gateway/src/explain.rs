@@ -123,6 +123,13 @@ fn decision(look: &PoolLook, table: &ArchivedRouteTable, room: usize) -> Option<
             None => out.push_str("null"),
         }
     }
+    if let Some(w_overlap) = look.w_overlap {
+        let _ = write!(out, ",\"w_overlap\":{w_overlap}");
+    }
+    if let Some(reuse) = &look.reuse {
+        let (word, blocks, cached) = (reuse.decision.word(), reuse.blocks, reuse.cached);
+        let _ = write!(out, ",\"prompt\":{{\"decision\":\"{word}\",\"blocks\":{blocks},\"cached\":{cached}}}");
+    }
     out.push_str(",\"candidates\":[");
     let mut shown = 0;
     for look in &look.candidates {
@@ -146,6 +153,9 @@ fn candidate(out: &mut String, look: &CandidateLook, table: &ArchivedRouteTable)
     if let Some(filter) = look.dropped_by {
         out.push_str(",\"dropped_by\":");
         string(out, filter);
+    }
+    if let Some(cached) = look.cached {
+        let _ = write!(out, ",\"cached\":{cached}");
     }
     if !look.scores.is_empty() {
         out.push_str(",\"scores\":[");

@@ -14,11 +14,15 @@ use llmgw_openai::style::ErrorStyle;
 use llmgw_openai::usage::Usage;
 use llmgw_router::access::AccessRecord;
 use llmgw_router::metrics::status_row;
+use llmgw_router::prefix::{Decision, Prefilling};
+use llmgw_router::scheduler::cached::Reuse;
 use llmgw_router::session::key_hash;
 use llmgw_router::session_table::Subject;
 use llmgw_types::{BoardSlot, RequestId};
 
 use crate::core::Core;
+use crate::prompt::Sent;
+use crate::retry::Granted;
 use crate::route::{Route, UsageReport};
 
 /// A client that left before an answer began, in metrics and logs.
@@ -55,6 +59,13 @@ pub(crate) struct Finish {
     explanation: Option<String>,
     /// Looks for the id of a response that the engine may hold, and which engine that is.
     watch: Option<(IdTap, BoardSlot)>,
+    /// What became of its prompt at the newest attempt.
+    decision: Option<Decision>,
+    reuse: Option<Reuse>,
+    /// Its prompt as it was sent.
+    sent: Option<Sent>,
+    /// What its engine has to prefill of it, until it did.
+    prefilling: Option<Prefilling>,
 }
 
 impl Finish {
@@ -96,6 +107,10 @@ impl Finish {
             sent_bytes: 0,
             explanation: None,
             watch: None,
+            decision: None,
+            reuse: None,
+            sent: None,
+            prefilling: None,
         }
     }
 
@@ -149,6 +164,23 @@ impl Finish {
         self.attempt_count += 1;
     }
 
+    /// Where that attempt's prompt went. Call it after [`Self::attempt`].
+    pub(crate) fn placed(&mut self, at: &mut Granted) {
+        self.core.cells.pools.at(RowIdx(self.metric_row)).count_reuse(at.grant.reuse.as_ref());
+        self.decision = Some(at.grant.reuse.map_or(Decision::NoTree, |reuse| reuse.decision));
+        (self.reuse, self.sent, self.prefilling) = (at.grant.reuse, at.sent, at.grant.prefilling.take());
+    }
+
+    /// What became of its prompt, once it was placed.
+    pub(crate) fn decision(&self) -> Option<Decision> {
+        self.decision
+    }
+
+    /// Its engine has prefilled it.
+    pub(crate) fn prefilled(&mut self) {
+        self.prefilling = None;
+    }
+
     /// Why it went where it went, for a client that asked.
     pub(crate) fn explain(&mut self, explanation: String) {
         self.explanation = Some(explanation);
@@ -184,6 +216,7 @@ impl Finish {
 
     /// One or several tokens arrived then; the first time and the last are remembered.
     pub(crate) fn tokens(&mut self, at: Mono) {
+        self.prefilled();
         self.first_token.get_or_insert(at);
         self.last_token = Some(at);
     }
@@ -258,6 +291,9 @@ impl Drop for Finish {
             pool.prompt_tokens.add(usage.prompt.unwrap_or(0));
             pool.completion_tokens.add(usage.completion.unwrap_or(0));
             pool.audio_ms.add(usage.audio_ms.unwrap_or(0));
+            if let Some((slot, sent)) = self.slot.zip(self.sent) {
+                self.core.prompts.answered(slot, sent, self.reuse.as_ref(), usage);
+            }
         }
         let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
         let since_head = |at: Option<Mono>| at.map(|at| micros(at.since(self.began)));

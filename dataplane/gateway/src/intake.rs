@@ -12,7 +12,9 @@ use llmgw_http::server::ServerConn;
 use llmgw_http::spare::Buffer;
 use llmgw_openai::multipart::{self, Form};
 use llmgw_openai::patch::{Edits, Segment};
+use llmgw_openai::prompt::Piece;
 use llmgw_openai::scan::{Scan, scan};
+use llmgw_router::prefix::{Fingerprint, Salt};
 use llmgw_runtime::tcp::Tcp;
 
 use crate::error::{ApiError, Reason};
@@ -127,6 +129,26 @@ impl Intake {
             Found::Json(scan) => Some(scan.previous_response_id?.read(&self.body)),
             Found::Multipart(_) => None,
         }
+    }
+
+    /// Makes the fingerprint of its prompt, as one of that model. Answer: whether there is one to make.
+    ///
+    /// A request that goes on from a stored response has most of its prompt at its engine, and goes there.
+    pub fn fingerprint(&self, fingerprint: &mut Fingerprint, model: &str) -> bool {
+        let Found::Json(scan) = &self.found else { return false };
+        if scan.previous_response_id.is_some() {
+            return false;
+        }
+        let cache_salt = scan.cache_salt.map(|salt| salt.span.of(&self.body));
+        // Adapters are models with names of their own, so that no other name keeps them apart.
+        fingerprint.begin(&Salt { model, lora: "", cache_salt });
+        scan.prompt_pieces(&self.body, |piece| match piece {
+            Piece::Text(text) => fingerprint.text(text),
+            Piece::Media(data) => fingerprint.media(data),
+            Piece::NextPrompt => fingerprint.next_prompt(),
+        });
+        fingerprint.finish();
+        true
     }
 
     /// A guess at the prompt's length. Units: tokens.

@@ -31,6 +31,7 @@ mod gates;
 mod handlers;
 mod lanes;
 mod piece;
+mod prompt;
 mod relay;
 mod respond;
 mod retry;

@@ -166,6 +166,9 @@ fn add_ours(draft: &mut ResponseDraft, served: &Served<'_>, overhead_us: u64, fi
     let _ = write!(digits, "{overhead_us}");
     draft.header("x-llmgw-overhead-us", digits.as_bytes());
     add_queue_time(draft, finish);
+    if let Some(decision) = finish.decision() {
+        draft.header("x-llmgw-cache-decision", decision.word());
+    }
     add_explanation(draft, finish);
 }
 

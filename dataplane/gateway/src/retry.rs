@@ -10,7 +10,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use llmgw_kit::clock::Mono;
+use llmgw_obs::rows::RowIdx;
 use llmgw_router::dispatcher::Held;
+use llmgw_router::prefix::Decision;
 use llmgw_router::scheduler::explain::Explanation;
 use llmgw_router::scheduler::run::Seat;
 use llmgw_router::session_table::Subject;
@@ -23,6 +25,8 @@ use crate::core::Core;
 use crate::error::{ApiError, Reason};
 use crate::evidence::Trial;
 use crate::gates::AtGates;
+use crate::intake::Intake;
+use crate::prompt::{Read, Sent, model_row};
 use crate::snapshot::Tables;
 
 /// Endpoints that a refusal names; there may be hundreds.
@@ -71,6 +75,8 @@ pub(crate) struct Granted {
     pub(crate) connect: Duration,
     /// Its place in the pool; none for what takes none.
     pub(crate) place: Option<Place>,
+    /// Its prompt, where somebody looked for it.
+    pub(crate) sent: Option<Sent>,
 }
 
 /// What comes of looking for a place.
@@ -85,6 +91,8 @@ pub(crate) struct Tries<'a> {
     core: &'a Core,
     tables: Rc<Tables>,
     wanted: Wanted<'a>,
+    /// Whose prompt is looked for; none where the route has none.
+    prompt: Option<&'a Intake>,
     at_gates: AtGates,
     /// Its session, where that may be away from its own engine.
     session: Option<Subject>,
@@ -105,6 +113,7 @@ impl<'a> Tries<'a> {
         core: &'a Core,
         tables: Rc<Tables>,
         wanted: Wanted<'a>,
+        intake: &'a Intake,
         at_gates: AtGates,
         session: Option<Subject>,
     ) -> Self {
@@ -113,6 +122,8 @@ impl<'a> Tries<'a> {
             core,
             tables,
             wanted,
+            // What takes no place in a batch has no prompt to prefill.
+            prompt: Some(intake).filter(|_| at_gates.takes_places),
             at_gates,
             session,
             excluded: Vec::new(),
@@ -192,7 +203,9 @@ impl<'a> Tries<'a> {
         let tables = self.tables.clone();
         let mut dispatcher = self.core.dispatcher.borrow_mut();
         for model in models(tables.routes(), self.wanted.model) {
+            let prompt = self.prompt(model);
             let wanted = Wanted { model, excluded: &self.excluded, ..self.wanted };
+            let wanted = prompt.as_ref().map_or(wanted, |prompt| prompt.wanted(wanted));
             if let Ok(grant) = dispatcher.last_resort(tables.map(), &wanted) {
                 self.core.cells.last_resorts.increment();
                 self.is_last_resort = true;
@@ -200,12 +213,19 @@ impl<'a> Tries<'a> {
                     explanation.last_resort = Some((model, grant.endpoint));
                 }
                 let place = self.at_gates.unasked(self.core, &tables, &grant);
-                let connect = self.connect_left;
-                return Ok(Step::Go(Granted { grant, model, trial: None, connect, place }));
+                let (connect, sent) = (self.connect_left, prompt.map(|prompt| prompt.sent));
+                return Ok(Step::Go(Granted { grant, model, trial: None, connect, place, sent }));
             }
         }
         drop(dispatcher);
+        let row = model_row(self.tables.routes(), self.wanted.model).map_or(RowIdx::OTHER, RowIdx);
+        self.core.cells.pools.at(row).count_decision(Decision::NoHealthyWorker);
         Err(self.nobody())
+    }
+
+    /// The request's prompt, as one of row `model`.
+    fn prompt(&self, model: u32) -> Option<Read<'a>> {
+        self.core.prompts.read(self.prompt?, self.tables.routes(), model)
     }
 
     /// The next place after an attempt that came to nothing, if there is to be one, or the wait for it. `failed` is
@@ -277,8 +297,10 @@ impl<'a> Tries<'a> {
             explanation.attempt = u32::from(self.retries_made) + 1;
         }
         for model in models(tables.routes(), self.wanted.model) {
+            let prompt = self.prompt(model);
             loop {
                 let wanted = Wanted { model, excluded: &self.excluded, now, ..self.wanted };
+                let wanted = prompt.as_ref().map_or(wanted, |prompt| prompt.wanted(wanted));
                 let own = held.take_if(|(_, of_model)| *of_model == model).map(|(place, _)| place);
                 let admitted = self.at_gates.admit(core, &tables, &wanted, own, explanation.as_deref_mut());
                 let (grant, place) = match admitted {
@@ -293,7 +315,8 @@ impl<'a> Tries<'a> {
                     Ok(trial) => {
                         self.remember(model, &grant);
                         let connect = self.connect_share(grant.slot, now);
-                        return Ok(Some(Step::Go(Granted { grant, model, trial, connect, place })));
+                        let sent = prompt.map(|prompt| prompt.sent);
+                        return Ok(Some(Step::Go(Granted { grant, model, trial, connect, place, sent })));
                     }
                     // Another core took it in between.
                     Err(()) if self.wanted.pinned.is_some() => break,

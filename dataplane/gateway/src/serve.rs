@@ -89,7 +89,7 @@ async fn infer(
         Either::Left(resolved) => resolved?,
         Either::Right(()) => return Ok(()),
     };
-    let mut tries = Tries::new(core, tables.clone(), wanted, at_gates, routing.subject());
+    let mut tries = Tries::new(core, tables.clone(), wanted, &intake, at_gates, routing.subject());
     let first = tries.first(received, None, routing.explanation());
     routing.tell(tables, finish);
     let mut at = match first? {
@@ -113,6 +113,7 @@ async fn infer(
         let (slot, served) = (at.grant.slot, served(table, at.model, &at.grant));
         let metric_row = table.pools.get(at.grant.pool.idx()).map_or(0, |pool| pool.metric_row.to_native());
         finish.attempt(metric_row, slot);
+        finish.placed(&mut at);
         let request = Request {
             head,
             method: b"POST",

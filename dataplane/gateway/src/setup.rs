@@ -7,6 +7,7 @@ use llmgw_router::access::{AccessLog, AccessRing};
 use llmgw_router::feed::Feed;
 use llmgw_router::message::CoreMessage;
 use llmgw_router::metrics::CoreCells;
+use llmgw_router::prefix::{Seed, StampTable};
 use llmgw_router::readiness::Readiness;
 use llmgw_router::settings::Settings;
 use llmgw_runtime::mailbox::{Inbox, Latest, Post};
@@ -28,6 +29,10 @@ pub struct CoreSetup {
     pub feed: Arc<Latest<Feed>>,
     /// The load board.
     pub board: Arc<Board>,
+    /// Where prompts are cached.
+    pub prefixes: Arc<StampTable>,
+    /// Where prompts' hashes begin, on every core.
+    pub seed: Seed,
     /// Its metric cells.
     pub cells: Arc<CoreCells>,
     /// Its ring of request records.

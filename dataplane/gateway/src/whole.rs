@@ -149,6 +149,7 @@ pub(crate) async fn relay(
         _ => BodyLength::Unknown,
     };
     finish.passing(buf.payload());
+    finish.prefilled();
     let status = answer.head.status();
     let overhead_us = answer.overhead_us(finish);
     let draft = respond::engine_draft(conn, status, answer.head, answer.served, overhead_us, finish);

@@ -94,15 +94,6 @@ pub struct Map<'a> {
     pub profiles: &'a [RoutingProfile],
 }
 
-/// A request's prompt, to be sent where it is cached.
-#[derive(Clone, Copy, Debug)]
-pub struct Prompt<'a> {
-    /// Its fingerprint.
-    pub fingerprint: &'a Fingerprint,
-    /// When it is worth following.
-    pub thresholds: Thresholds,
-}
-
 /// What a request wants.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wanted<'a> {
@@ -118,8 +109,8 @@ pub struct Wanted<'a> {
     pub away: Option<BoardSlot>,
     /// Hash of its session's key, see [`crate::session::key_hash`].
     pub session: Option<u64>,
-    /// Its prompt, where its model has a prefix table.
-    pub prompt: Option<Prompt<'a>>,
+    /// Its prompt, salted with the model's name; it is looked for where the pool says so.
+    pub prompt: Option<&'a Fingerprint>,
     /// What its prompt is estimated to cost.
     pub tokens: u32,
     /// When this is.
@@ -220,9 +211,10 @@ impl Decider {
         let pool = map.table.pools.get(row.idx())?;
         let profile = map.profiles.get(wanted.profile.unwrap_or_else(|| route.profile.to_native()) as usize)?;
         let ctx = Context::of(board, core, wanted.now, map.table, route, pool);
-        let cached = wanted.prompt.zip(self.prefixes.as_mut()).map(|(prompt, Prefixes { table, matches })| {
-            table.find(prompt.fingerprint, matches);
-            let (prompt_tokens, thresholds) = (wanted.tokens, prompt.thresholds);
+        let prompt = wanted.prompt.zip(pool.prefix.as_ref());
+        let cached = prompt.zip(self.prefixes.as_mut()).map(|((prompt, spec), Prefixes { table, matches })| {
+            table.find(prompt, matches);
+            let (prompt_tokens, thresholds) = (wanted.tokens, Thresholds::of(spec));
             Cached { table, matches, prompt_tokens, thresholds, is_followed: false }
         });
         let ctx = Context { excluded: wanted.excluded, pinned: wanted.pinned, cached, ..ctx };
@@ -239,15 +231,22 @@ impl Decider {
         Some(Choice { pool: row, endpoint, member, slot, seat, reuse })
     }
 
-    /// Remembers where a request's prompt went. `choice` is what was chosen last.
-    fn placed(&mut self, core: CoreId, choice: &Choice, wanted: &Wanted<'_>) -> Option<Prefilling> {
+    /// Remembers where a request's prompt went, and counts what its engine has to prefill of it. `choice` is what was
+    /// chosen last.
+    pub fn placed(
+        &mut self,
+        View { core, map, .. }: View<'_>,
+        choice: &Choice,
+        wanted: &Wanted<'_>,
+    ) -> Option<Prefilling> {
         let (prompt, Prefixes { table, matches }) = wanted.prompt.zip(self.prefixes.as_mut())?;
+        map.table.pools.get(choice.pool.idx())?.prefix.as_ref()?;
         if choice.reuse.is_none() {
             // Whoever chose did not look.
-            table.find(prompt.fingerprint, matches);
+            table.find(prompt, matches);
         }
         let placed = Placed { core, slot: choice.slot, prompt_tokens: wanted.tokens, now: wanted.now };
-        Some(Prefilling::new(table.clone(), table.record(prompt.fingerprint, matches, &placed)))
+        Some(Prefilling::new(table.clone(), table.record(prompt, matches, &placed)))
     }
 
     /// Whether anybody in the pool may get the request. Cost: one pass over its members at most.
@@ -314,7 +313,7 @@ impl Dispatcher {
     ) -> Result<Grant, NoEndpoint> {
         let view = View { board: &self.share.board, core: self.share.core, map };
         let choice = self.decider.choose(view, wanted, explanation)?;
-        Ok(self.grant(choice, wanted))
+        Ok(self.grant(map, choice, wanted))
     }
 
     /// Passes the gate of the first pool that has room and somebody to serve the request, and finds and counts its
@@ -343,7 +342,7 @@ impl Dispatcher {
             };
             if let Some(choice) = self.decider.choose_in(view, row, wanted, explanation.as_deref_mut()) {
                 place.runs_at(choice.slot);
-                return Ok((self.grant(choice, wanted), place));
+                return Ok((self.grant(map, choice, wanted), place));
             }
         }
         Err(if attempt.shut().is_empty() { Held::NoEndpoint } else { Held::Shut(attempt) })
@@ -367,7 +366,7 @@ impl Dispatcher {
         let view = View { board: &self.share.board, core: self.share.core, map };
         let choice = self.decider.choose_in(view, row, wanted, explanation).ok_or(NoEndpoint)?;
         place.runs_at(choice.slot);
-        Ok(self.grant(choice, wanted))
+        Ok(self.grant(map, choice, wanted))
     }
 
     /// A place at the endpoint that [`first_back`] finds.
@@ -375,7 +374,7 @@ impl Dispatcher {
     /// Errors: none of the model's endpoints is ready.
     pub fn last_resort(&mut self, map: Map<'_>, wanted: &Wanted<'_>) -> Result<Grant, NoEndpoint> {
         let choice = first_back(&self.share.board, map.table, wanted)?;
-        Ok(self.grant(choice, wanted))
+        Ok(self.grant(map, choice, wanted))
     }
 
     /// Whether anybody in the pool may get the request. Cost: one pass over its members at most.
@@ -389,12 +388,13 @@ impl Dispatcher {
         self.decider.take_tally()
     }
 
-    fn grant(&mut self, choice: Choice, wanted: &Wanted<'_>) -> Grant {
+    fn grant(&mut self, map: Map<'_>, choice: Choice, wanted: &Wanted<'_>) -> Grant {
         let Choice { pool, endpoint, member, slot, seat, reuse } = choice;
-        let tokens = wanted.tokens;
-        self.share.board.raise(self.share.core, slot, tokens);
-        let place = Place { share: self.share.clone(), slot, tokens };
-        let prefilling = self.decider.placed(self.share.core, &choice, wanted);
+        let (share, tokens) = (&self.share, wanted.tokens);
+        share.board.raise(share.core, slot, tokens);
+        let view = View { board: &share.board, core: share.core, map };
+        let prefilling = self.decider.placed(view, &choice, wanted);
+        let place = Place { share: share.clone(), slot, tokens };
         Grant { pool, endpoint, member, slot, seat, reuse, place, prefilling }
     }
 }
@@ -447,6 +447,7 @@ mod tests {
                         slot: step - 100,
                         gate: 1,
                         thresholds: Thresholds::default(),
+                        prefix: None,
                         members: (first..next).map(|endpoint| Member { endpoint, served_as: "m".into() }).collect(),
                     }
                 })

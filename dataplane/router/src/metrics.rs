@@ -1,5 +1,7 @@
 //! What a core counts: cells written by the core, read by the side runtime's page. Names are those of the reference.
 
+use crate::prefix::Decision;
+use crate::scheduler::cached::Reuse;
 use crate::scheduler::registry::FILTER_NAMES;
 use crate::scheduler::run::Tally;
 use llmgw_obs::metric::{Counter, Gauge, Histogram};
@@ -165,6 +167,33 @@ pub static SESSION_MESSAGES: MetricDesc = MetricDesc {
     labels: &[Label::closed("about", SESSION_SUBJECTS), Label::closed("outcome", SESSION_OUTCOMES)],
 };
 
+/// What became of prompts, in the order of [`PoolCells::cache_decisions`].
+pub const CACHE_DECISIONS: &[&str] = &[
+    Decision::ALL[0].word(),
+    Decision::ALL[1].word(),
+    Decision::ALL[2].word(),
+    Decision::ALL[3].word(),
+    Decision::ALL[4].word(),
+    Decision::ALL[5].word(),
+];
+/// See [`PoolCells::cache_decisions`].
+pub static CACHE_DECISION: MetricDesc = MetricDesc {
+    name: "llmgw_cache_decision_total",
+    help: "Endpoints chosen, by what became of the prompt: it went where enough of it is cached (cache_hit), too \
+           little of it is cached anywhere (cache_miss_min_load), load or its session sent it elsewhere \
+           (load_balance_override), it was cached and is not any more (stale), nobody looked (no_tree), nobody may get \
+           it (no_healthy_worker)",
+    kind: Kind::Counter,
+    labels: &[MODEL, Label::closed("decision", CACHE_DECISIONS)],
+};
+/// See [`PoolCells::prefix_match`].
+pub static PREFIX_MATCH_RATIO: MetricDesc = MetricDesc {
+    name: "llmgw_prefix_match_ratio",
+    help: "Part of a prompt that the endpoint it went to is taken to have cached",
+    kind: Kind::Histogram(RATIO),
+    labels: &[MODEL],
+};
+
 /// See [`DecisionCells::considered`].
 pub static CANDIDATES_CONSIDERED: MetricDesc = MetricDesc {
     name: "llmgw_candidates_considered",
@@ -259,6 +288,8 @@ pub static METRICS: &[&MetricDesc] = &[
     &PANICS,
     &ACCESS_LINES_LOST,
     &SESSION_MESSAGES,
+    &CACHE_DECISION,
+    &PREFIX_MATCH_RATIO,
     &CANDIDATES_CONSIDERED,
     &CANDIDATES_FILTERED,
     &ADMISSION_QUEUE_DEPTH,
@@ -294,6 +325,10 @@ pub struct PoolCells {
     pub completion_tokens: Counter,
     /// Sound in milliseconds, engines' words.
     pub audio_ms: Counter,
+    /// Attempts by what became of the prompt, in the order of [`Decision::ALL`].
+    pub cache_decisions: [Counter; Decision::ALL.len()],
+    /// The part of the prompt taken to be cached, by attempt.
+    pub prefix_match: Histogram,
 }
 
 impl PoolCells {
@@ -306,6 +341,23 @@ impl PoolCells {
             prompt_tokens: Counter::new(),
             completion_tokens: Counter::new(),
             audio_ms: Counter::new(),
+            cache_decisions: std::array::from_fn(|_| Counter::new()),
+            prefix_match: Histogram::new(RATIO),
+        }
+    }
+
+    /// Counts a decision.
+    pub fn count_decision(&self, decision: Decision) {
+        if let Some(count) = self.cache_decisions.get(decision as usize) {
+            count.increment();
+        }
+    }
+
+    /// Counts what became of a prompt; none: nobody looked for it.
+    pub fn count_reuse(&self, reuse: Option<&Reuse>) {
+        self.count_decision(reuse.map_or(Decision::NoTree, |reuse| reuse.decision));
+        if let Some(reuse) = reuse.filter(|reuse| reuse.blocks > 0) {
+            self.prefix_match.observe_micros((reuse.part() * 1e6) as u64);
         }
     }
 }
@@ -333,6 +385,10 @@ impl BandCells {
     }
 }
 
+/// Parts of a whole, in millionths as all bounds are.
+pub const RATIO: Bounds = Bounds::micros(&[
+    0, 100_000, 200_000, 300_000, 400_000, 500_000, 600_000, 700_000, 800_000, 900_000, 950_000, 990_000, 1_000_000,
+]);
 /// Numbers of endpoints, in millions as all bounds are.
 pub const CANDIDATES: Bounds = Bounds::micros(&[
     1_000_000,

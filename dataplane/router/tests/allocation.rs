@@ -13,9 +13,8 @@ use std::sync::Arc;
 use llmgw_kit::chance::Chance;
 use llmgw_kit::clock::Mono;
 use llmgw_router::admission::{Cells, Gate, PoolGate};
-use llmgw_router::dispatcher::Prompt;
 use llmgw_router::endpoint::Sample;
-use llmgw_router::prefix::{Fingerprint, Ledger, Salt, Seed, StampTable, Thresholds};
+use llmgw_router::prefix::{Fingerprint, Ledger, Salt, Seed, StampTable};
 use llmgw_router::session::key_hash;
 use llmgw_router::{Board, Wanted};
 use llmgw_types::{BandRank, BoardSlot, CoreId, PoolSlot};
@@ -70,8 +69,7 @@ fn no_prompt_that_is_looked_for_and_remembered_allocates() {
                 fingerprint.text(&(number % 7).to_le_bytes());
                 fingerprint.text(&text);
                 fingerprint.finish();
-                let prompt = Some(Prompt { fingerprint: &fingerprint, thresholds: Thresholds::default() });
-                drop(world.dispatch(0, &Wanted { prompt, ..wanted() }));
+                drop(world.dispatch(0, &Wanted { prompt: Some(&fingerprint), ..wanted() }));
             }
         };
         send(100);

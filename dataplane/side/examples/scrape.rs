@@ -21,6 +21,7 @@ use llmgw_router::access::AccessRing;
 use llmgw_router::board::Board;
 use llmgw_router::endpoint::MetricsState;
 use llmgw_router::metrics::CoreCells;
+use llmgw_router::prefix::{Ledger, StampTable};
 use llmgw_router::readiness::Readiness;
 use llmgw_runtime::mailbox::{Latest, Mesh};
 use llmgw_side::{Side, SideSetup};
@@ -76,6 +77,7 @@ fn run(addrs: &[SocketAddr], more: &str, seconds: u64, log: &Log) -> Result<Used
         config: Arc::new(llmgw_config::from_text("server.yaml", &text, [])?),
         file: None,
         board: board.clone(),
+        prefixes: Arc::new(StampTable::new(0, Ledger::new(1, addrs.len()))),
         cells: vec![Arc::new(CoreCells::new())],
         feeds: vec![Arc::new(Latest::default())],
         post: mesh.post(1),

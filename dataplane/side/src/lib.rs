@@ -1,7 +1,7 @@
 //! The half of the data plane that is not on a core: readiness, names, snapshots, the metrics page, the request log.
 //!
 //! Reading order: [`run`] (what is started and how it ends), [`table`] (configuration to route table), `publish` (route
-//! table to cores), `resolve` (names to addresses), `probe` (may an engine get requests), `scrape` (what an engine says
+//! table to cores), `caches` (what engines' caches hold), `resolve` (names to addresses), `probe` (may an engine get requests), `scrape` (what an engine says
 //! of itself), `pace` (when), `roster` (who is asked), `reload` and `watch_file` (another configuration while it runs),
 //! `page` (what operators ask), `access` (what requests did), `breakers` (what is said when they fail). The binary
 //! fills a [`SideSetup`] and keeps the [`Side`] to its end.
@@ -11,6 +11,7 @@
 
 pub mod run;
 
+mod caches;
 mod lanes;
 mod publish;
 mod rooms;
@@ -47,6 +48,7 @@ use llmgw_router::board::Board;
 use llmgw_router::feed::Feed;
 use llmgw_router::message::CoreMessage;
 use llmgw_router::metrics::CoreCells;
+use llmgw_router::prefix::StampTable;
 use llmgw_router::readiness::Readiness;
 use llmgw_runtime::mailbox::{Latest, Post};
 
@@ -62,6 +64,8 @@ pub struct SideSetup {
     pub file: Option<ConfigFile>,
     /// The load board, with room for the endpoints of the configuration.
     pub board: Arc<Board>,
+    /// Where prompts are cached, with as many slots as the board.
+    pub prefixes: Arc<StampTable>,
     /// What each core counts.
     pub cells: Vec<Arc<CoreCells>>,
     /// Where each core finds the newest route table.

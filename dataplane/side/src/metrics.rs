@@ -108,6 +108,12 @@ pub(crate) static GENERATION_OLDEST: MetricDesc = MetricDesc {
     kind: Kind::Gauge,
     labels: &[],
 };
+pub(crate) static PREFIX_SLOTS: MetricDesc = MetricDesc {
+    name: "llmgw_prefix_table_slots",
+    help: "Slots that the table of where prompts are cached has memory for, at 72 bytes each; at most max_tree_size",
+    kind: Kind::Gauge,
+    labels: &[],
+};
 pub(crate) static LOG_LINES_LOST: MetricDesc = MetricDesc {
     name: "llmgw_log_lines_lost_total",
     help: "Log lines dropped because their reader could not keep up",
@@ -153,6 +159,7 @@ pub static METRICS: &[&MetricDesc] = &[
     &REPLICAS,
     &GENERATION,
     &GENERATION_OLDEST,
+    &PREFIX_SLOTS,
     &LOG_LINES_LOST,
     &BUILD_INFO,
     &RESIDENT_MEMORY,

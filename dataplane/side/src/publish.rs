@@ -21,6 +21,7 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::MissedTickBehavior;
 use tokio_rustls::rustls::ClientConfig;
 
+use crate::caches::Caches;
 use crate::lanes::Lanes;
 use crate::rooms::Rooms;
 use crate::run::Stage;
@@ -69,6 +70,7 @@ pub(crate) struct Publisher {
     lanes: Lanes,
     book: Book,
     rooms: Rooms,
+    caches: Caches,
     view: watch::Sender<Arc<View>>,
     told: Stage,
 }
@@ -80,6 +82,7 @@ impl Publisher {
         board: Arc<Board>,
         feeds: Vec<Arc<Latest<Feed>>>,
         lanes: Lanes,
+        caches: Caches,
         created: u64,
     ) -> Self {
         let book = Book::new(&board, created);
@@ -93,6 +96,7 @@ impl Publisher {
             lanes,
             book,
             rooms,
+            caches,
             view: watch::Sender::default(),
             told: Stage::Serving,
         }
@@ -134,6 +138,7 @@ impl Publisher {
         let snapshot = Snapshot::of(&table)?;
         // Less room before any core works with the table, more of it only once all do.
         self.rooms.follow(Arc::new(Snapshot::of(&table)?), Mono::now(), &self.lanes);
+        self.caches.follow(&table);
         let feed = Arc::new(Feed { snapshot, trust, settings: self.settings.clone() });
         // Names first: a core's record may be read before this thread comes back here.
         self.view.send_replace(Arc::new(View::of(&table, &self.book)));
@@ -166,6 +171,7 @@ impl Publisher {
     /// Has room follow the engines. Where one drains, or takes requests again, each core counts its requests there
     /// anew.
     fn look(&mut self, addrs: &watch::Receiver<Addrs>) {
+        self.caches.look();
         if self.rooms.look(Mono::now(), &self.lanes) {
             let known = addrs.borrow().clone();
             if let Err(error) = self.publish(&known) {
@@ -218,6 +224,7 @@ impl Publisher {
 
 #[cfg(test)]
 mod tests {
+    use llmgw_router::prefix::{Ledger, StampTable};
     use llmgw_runtime::mailbox::Mesh;
 
     use super::*;
@@ -228,7 +235,9 @@ mod tests {
         let mesh = Mesh::new(2, 1, 8).expect("descriptors");
         let feeds: Vec<_> = (0..2).map(|_| Arc::new(Latest::default())).collect();
         let board = Arc::new(Board::new(2, slots));
-        (Publisher::new(Arc::new(config), board, feeds.clone(), Lanes::new(mesh.post(2), 2), 7), feeds)
+        let prefixes = Arc::new(StampTable::new(1024, Ledger::new(2, slots)));
+        let (caches, lanes) = (Caches::new(board.clone(), prefixes), Lanes::new(mesh.post(2), 2));
+        (Publisher::new(Arc::new(config), board, feeds.clone(), lanes, caches, 7), feeds)
     }
 
     #[test]

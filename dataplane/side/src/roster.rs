@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use llmgw_config::{EndpointConfig, ServerConfig};
 use llmgw_kit::chance::Chance;
+use llmgw_router::prefix::StampTable;
 use llmgw_types::BoardSlot;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::{AbortHandle, JoinError, JoinSet};
@@ -27,6 +28,7 @@ pub(crate) struct Roster {
     census: Arc<Census>,
     addrs: Arc<watch::Sender<Addrs>>,
     lanes: Lanes,
+    prefixes: Arc<StampTable>,
     permits: Arc<Semaphore>,
     scrape_permits: Arc<Semaphore>,
     buffers: Buffers,
@@ -45,11 +47,17 @@ struct Probe {
 
 impl Roster {
     /// Nobody is asked yet.
-    pub(crate) fn new(census: Arc<Census>, addrs: Arc<watch::Sender<Addrs>>, lanes: Lanes) -> Self {
+    pub(crate) fn new(
+        census: Arc<Census>,
+        addrs: Arc<watch::Sender<Addrs>>,
+        lanes: Lanes,
+        prefixes: Arc<StampTable>,
+    ) -> Self {
         Self {
             census,
             addrs,
             lanes,
+            prefixes,
             permits: Arc::new(Semaphore::new(PROBES_MAX)),
             scrape_permits: Arc::new(Semaphore::new(SCRAPES_MAX)),
             buffers: Buffers::default(),
@@ -84,6 +92,7 @@ impl Roster {
         let scraping = scrape::Shared {
             board: self.census.board(),
             lanes: self.lanes.clone(),
+            prefixes: self.prefixes.clone(),
             addrs: self.addrs.subscribe(),
             permits: self.scrape_permits.clone(),
             buffers: self.buffers.clone(),

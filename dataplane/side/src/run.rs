@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use llmgw_kit::clock::Wall;
+use llmgw_router::prefix::StampTable;
 use llmgw_router::readiness::Readiness;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -18,6 +19,7 @@ use tokio::task::{JoinError, JoinSet};
 
 use crate::access::Drain;
 use crate::breakers::BreakerWatch;
+use crate::caches::Caches;
 use crate::lanes::Lanes;
 use crate::page::{self, Sources};
 use crate::probe::Census;
@@ -93,6 +95,7 @@ impl Side {
             setup.board.clone(),
             setup.feeds.clone(),
             lanes.clone(),
+            Caches::new(setup.board.clone(), setup.prefixes.clone()),
             started.unix_seconds(),
         );
         publisher.publish(&Addrs::default())?;
@@ -100,6 +103,7 @@ impl Side {
             sources: Arc::new(Sources {
                 cells: setup.cells,
                 board: setup.board,
+                prefixes: setup.prefixes.clone(),
                 view: publisher.view(),
                 readiness: setup.readiness,
                 sink: setup.sink.clone(),
@@ -120,6 +124,7 @@ impl Side {
             requests,
             publisher,
             lanes,
+            prefixes: setup.prefixes,
             census,
             admin: setup.admin,
             stage: stage.subscribe(),
@@ -249,6 +254,7 @@ struct Parts {
     requests: mpsc::Receiver<Request>,
     publisher: Publisher,
     lanes: Lanes,
+    prefixes: Arc<StampTable>,
     census: Arc<Census>,
     sources: Arc<Sources>,
     drain: Arc<Drain>,
@@ -262,7 +268,7 @@ impl Parts {
         let mut tasks = JoinSet::new();
         let addrs = Arc::new(watch::Sender::new(Addrs::default()));
         let (first_round, changed) = (self.census.clone(), self.census.changed());
-        let mut roster = Roster::new(self.census, addrs.clone(), self.lanes);
+        let mut roster = Roster::new(self.census, addrs.clone(), self.lanes, self.prefixes);
         roster.follow(&self.running.borrow().clone(), &self.publisher.slots());
         let (tell, commands) = mpsc::channel(1);
         let reloader = Reloader {

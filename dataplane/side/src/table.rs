@@ -11,7 +11,8 @@ use std::time::Duration;
 use llmgw_config::server::Scheduling;
 use llmgw_config::url::{EngineUrl, Scheme};
 use llmgw_config::{
-    EndpointConfig, ModelConfig, PlacementConfig, RoutingProfileConfig, ScoreConfig, ServerConfig, ThresholdsConfig,
+    EndpointConfig, ModelConfig, PlacementConfig, PrefixConfig, RoutingProfileConfig, ScoreConfig, ServerConfig,
+    ThresholdsConfig,
 };
 use llmgw_engines::kind::engine;
 use llmgw_obs::rows::{RowIdx, RowNames};
@@ -19,7 +20,9 @@ use llmgw_router::board::{Board, SlotBook};
 use llmgw_router::metrics::{BAND_ROWS_MAX, POOL_ROWS_MAX};
 use llmgw_router::scheduler::registry;
 use llmgw_types::admission::{Admission, Band, QueueOrder, Thresholds};
-use llmgw_types::snapshot::{Endpoint, EngineAddr, Member, ModelName, ModelRoute, Placement, ProfileSpec, SessionSpec};
+use llmgw_types::snapshot::{
+    Endpoint, EngineAddr, Member, ModelName, ModelRoute, Placement, PrefixSpec, ProfileSpec, SessionSpec,
+};
 use llmgw_types::{BoardSlot, EngineKind, Pool, PoolKey, RouteTable, Snapshot};
 
 use self::gates::GateBook;
@@ -28,6 +31,9 @@ mod gates;
 
 /// The picker of profiles whose own is not there; no model can be routed by one of those.
 const PICKER: &str = "p2c";
+
+/// The scorer of profiles by cost.
+const BY_COST: &str = "cost";
 
 /// Samples count for so many scrape intervals.
 const STALE_INTERVALS: u32 = 3;
@@ -197,6 +203,7 @@ pub fn table(config: &ServerConfig, addrs: &Addrs, book: &mut Book, board: &Boar
             let metric_row = book.rows.row([&model.name, &label]).0;
             // The order was decided on the signed number; below zero there is nothing left to tell apart.
             let priority = u32::try_from(draft.priority).unwrap_or(0);
+            let prefix = model.placement.prefix_on(&draft.key.gpu_class).map(prefix);
             let thresholds = thresholds(&model.admission.thresholds_on(&draft.key.gpu_class));
             let slot = book.gates.slot(&gate).map_or(0, |slot| slot.0);
             table.pools.push(Pool {
@@ -207,6 +214,7 @@ pub fn table(config: &ServerConfig, addrs: &Addrs, book: &mut Book, board: &Boar
                 slot,
                 gate: gate.hash(),
                 thresholds,
+                prefix,
                 members: draft.members,
             });
         }
@@ -283,8 +291,8 @@ pub(crate) fn authorization(endpoint: &EndpointConfig) -> Option<String> {
 
 fn profile_row(profile: &RoutingProfileConfig) -> ProfileSpec {
     let scorers = match &profile.score {
-        // By cost: until what engines hold is known, what they have left counts instead.
-        ScoreConfig::Cost { .. } => ["queue", "kv", "inflight"].map(|name| (name.to_owned(), 1.0)).to_vec(),
+        // What the cost weighs is told as its weight.
+        ScoreConfig::Cost { w_overlap } => vec![(BY_COST.to_owned(), *w_overlap as f32)],
         ScoreConfig::Weighted(weights) => weights
             .iter()
             .filter(|(name, _)| registry::scorer(name).is_some())
@@ -301,6 +309,14 @@ fn placement(placement: &PlacementConfig) -> Placement {
     Placement {
         session: session
             .map(|session| SessionSpec { header: session.header.clone(), load_factor: session.load_factor as f32 }),
+    }
+}
+
+fn prefix(prefix: PrefixConfig) -> PrefixSpec {
+    PrefixSpec {
+        cache_threshold: prefix.cache_threshold as f32,
+        balance_abs: prefix.balance_abs_threshold as f32,
+        balance_rel: prefix.balance_rel_threshold as f32,
     }
 }
 

@@ -6,8 +6,6 @@
 pub(crate) const OFF: &str = "not available in this version; it is off or at its default";
 /// Why a key that is set changes nothing.
 pub(crate) const NO_EFFECT: &str = "not available in this version; the value is checked and not used";
-/// What a profile by cost does instead.
-pub(crate) const NO_COST: &str = "not available in this version; queue, kv and inflight count 1 each in its place";
 /// Why a key changes nothing in any version.
 pub(crate) const NEVER_ANY_EFFECT: &str = "accepted for old files; nothing needs it";
 
@@ -33,11 +31,6 @@ const KEYS: &[(&str, Rule)] = &[
     ("tracing.endpoint", Rule::Off),
     ("fabrics", Rule::NoEffect),
     ("router.endpoint_cache_max_age", Rule::NoEffect),
-    ("router.prefix.approx_tree.enabled", Rule::NoEffect),
-    ("router.prefix.approx_tree.cache_threshold", Rule::NoEffect),
-    ("router.prefix.approx_tree.balance_abs_threshold", Rule::NoEffect),
-    ("router.prefix.approx_tree.balance_rel_threshold", Rule::NoEffect),
-    ("router.prefix.approx_tree.max_tree_size", Rule::NoEffect),
     ("router.prefix.approx_tree.eviction_interval", Rule::NeverAnyEffect),
     ("router.prefix.kv_events.enabled", Rule::Off),
     ("models[].source", Rule::Off),
@@ -50,15 +43,10 @@ const KEYS: &[(&str, Rule)] = &[
     ("models[].profiles[].priority", Rule::NoEffect),
     ("models[].profiles[].weight", Rule::NoEffect),
     ("models[].profiles[].args", Rule::NoEffect),
-    ("models[].profiles[].prefix", Rule::Off),
 ];
 
 /// Scorers that are there.
-pub(crate) const SCORERS: &[&str] = &["queue", "kv", "load", "inflight", "pool-priority", "session"];
-/// Scorers that may be weighed and count nothing, so that profiles written for them are taken.
-pub(crate) const SCORERS_WITHOUT_EFFECT: &[&str] = &["prefix"];
-/// Whether profiles score by cost; until they do, those count as queue, kv and inflight at 1.
-pub(crate) const COST_SCORES: bool = false;
+pub(crate) const SCORERS: &[&str] = &["queue", "kv", "prefix", "load", "inflight", "pool-priority", "session"];
 
 /// What may be written for the key of that pattern; none: anything, its feature is there.
 pub(crate) fn rule(pattern: &str) -> Option<Rule> {

@@ -185,6 +185,29 @@ pub struct BandConfig {
 pub struct PlacementConfig {
     /// How sessions are kept together; absent when they are not.
     pub session: Option<SessionConfig>,
+    /// When requests follow their prompts to where those are cached; absent when they do not.
+    pub prefix: Option<PrefixConfig>,
+    /// The same for pools of GPU classes whose model profile has values of its own.
+    pub prefix_by_gpu_class: Vec<(String, Option<PrefixConfig>)>,
+}
+
+impl PlacementConfig {
+    /// When requests follow their prompts in a pool on GPUs of that class.
+    pub fn prefix_on(&self, gpu_class: &str) -> Option<PrefixConfig> {
+        let own = self.prefix_by_gpu_class.iter().find(|(class, _)| class == gpu_class);
+        own.map_or(self.prefix, |(_, prefix)| *prefix)
+    }
+}
+
+/// When requests follow their prompts to where those are cached.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PrefixConfig {
+    /// The least part of a prompt that must be cached somewhere.
+    pub cache_threshold: f64,
+    /// How much more the engine that has it may have to do than the least loaded one, in requests.
+    pub balance_abs_threshold: u32,
+    /// The same as a multiple.
+    pub balance_rel_threshold: f64,
 }
 
 /// How requests of one session are kept on one engine.
@@ -213,6 +236,8 @@ pub struct RouterConfig {
     pub limits: LimitsConfig,
     /// How long each step may take.
     pub timeouts: TimeoutsConfig,
+    /// Slots of the table of where prompts are cached, at most.
+    pub prefix_table_slots: u32,
     /// The profile of models that name none.
     pub default_profile: String,
     /// All profiles: the built-in ones, and those of the file.

@@ -45,6 +45,7 @@ static KEYS: &[Key] = &[
     key("cores", AtRestart, |c| count(c.cores)),
     key("side_cpus", AtRestart, |c| count(c.side_cpus)),
     Key { name: "admin_token", takes: AtOnce, value: Value::Secret(|c| c.admin_token.as_ref()) },
+    key("router.prefix.approx_tree.max_tree_size", AtRestart, |c| c.router.prefix_table_slots.to_string()),
     key("router.scrape_interval", AtOnce, |c| format_duration(c.router.scrape_interval)),
     key("router.inject_usage", AtOnce, |c| c.router.inject_usage.to_string()),
     key("router.retries", AtOnce, |c| c.router.retries.to_string()),
@@ -164,7 +165,7 @@ pub fn changes(running: &ServerConfig, configured: &ServerConfig) -> Changes {
         }
     }
     let is_router_told = changes.settings.iter().any(|setting| setting.key.starts_with("router."));
-    if !is_router_told && without_profiles(&running.router) != without_profiles(&configured.router) {
+    if !is_router_told && at_once(&running.router) != at_once(&configured.router) {
         changes.settings.push(Setting { key: "router", running: None, configured: None });
     }
     changes
@@ -177,6 +178,7 @@ pub fn applicable(configured: ServerConfig, running: &ServerConfig) -> ServerCon
         admin_listen: running.admin_listen,
         cores: running.cores,
         side_cpus: running.side_cpus,
+        router: RouterConfig { prefix_table_slots: running.router.prefix_table_slots, ..configured.router },
         ..configured
     }
 }
@@ -196,8 +198,9 @@ impl Value {
     }
 }
 
-fn without_profiles(router: &RouterConfig) -> String {
-    format!("{:?}", RouterConfig { profiles: Vec::new(), ..router.clone() })
+/// What of it takes effect at once and has no row of its own.
+fn at_once(router: &RouterConfig) -> String {
+    format!("{:?}", RouterConfig { profiles: Vec::new(), prefix_table_slots: 0, ..router.clone() })
 }
 
 fn endpoint_keys(one: &EndpointConfig, other: &EndpointConfig) -> Vec<&'static str> {
@@ -366,11 +369,12 @@ mod tests {
         check(
             &format!("endpoints: {TWO}"),
             &format!(
-                "listen: ':1'\nadmin_listen: '127.0.0.1:2'\ncores: 3\nside_cpus: 1\nrouter: {{ retries: 0 }}\nendpoints: {TWO}"
+                "listen: ':1'\nadmin_listen: '127.0.0.1:2'\ncores: 3\nside_cpus: 1\n\
+                 router: {{ retries: 0, prefix: {{ approx_tree: {{ max_tree_size: 5000 }} }} }}\nendpoints: {TWO}"
             ),
             "router.retries from 2 to 0",
             "listen from 0.0.0.0:8080 to 0.0.0.0:1; admin_listen from 127.0.0.1:9090 to 127.0.0.1:2; cores from auto \
-             to 3; side_cpus from auto to 1",
+             to 3; side_cpus from auto to 1; router.prefix.approx_tree.max_tree_size from 2000000 to 5000",
         );
     }
 }

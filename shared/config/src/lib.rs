@@ -20,8 +20,8 @@ mod yaml;
 
 pub use config::{
     AdmissionConfig, Authorities, BandConfig, EndpointConfig, LimitsConfig, MetricsPath, ModelConfig, PickerConfig,
-    PlacementConfig, RouterConfig, RoutingProfileConfig, ScoreConfig, ServedModel, ServerConfig, SessionConfig,
-    ThresholdsConfig, TimeoutsConfig,
+    PlacementConfig, PrefixConfig, RouterConfig, RoutingProfileConfig, ScoreConfig, ServedModel, ServerConfig,
+    SessionConfig, ThresholdsConfig, TimeoutsConfig,
 };
 pub use error::{ConfigError, WithoutEffect};
 pub use load::{from_process_env, from_text, load};

@@ -401,12 +401,13 @@ section! {
         enabled: bool = "true",
         /// Matched part of the prompt below which the match counts for nothing.
         cache_threshold: Ratio = "0.30",
-        /// Difference in requests between the fullest and the emptiest engine above which, with the next, the match
-        /// counts for nothing.
+        /// How much more the engine that has the prompt may have to do than the least loaded one, in requests like the
+        /// one at hand. Beyond this and the next, the prompt is not followed.
         balance_abs_threshold: u32 = "16",
-        /// Ratio between the same two.
+        /// The same as a multiple.
         balance_rel_threshold: Factor = "1.5",
-        /// Slots of the table.
+        /// Slots of the table, at most; of 72 bytes each, which are taken as engines need them. One table for all
+        /// models.
         max_tree_size: u32 = "2000000",
         /// Accepted and without effect: the table needs none.
         eviction_interval: Period = "60s",

@@ -89,8 +89,27 @@ pub struct Pool {
     pub gate: u64,
     /// When it counts as full.
     pub thresholds: Thresholds,
+    /// When its requests follow their prompts to where those are cached; none: nobody looks.
+    pub prefix: Option<PrefixSpec>,
     /// Who is in it; not empty.
     pub members: Vec<Member>,
+}
+
+/// When requests follow their prompts to where those are cached.
+#[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq)]
+pub struct PrefixSpec {
+    /// The least part of a prompt that must be cached somewhere, 0 to 1.
+    pub cache_threshold: f32,
+    /// How much more the engine that has it may have to do than the least loaded one: in requests like the one at hand.
+    pub balance_abs: f32,
+    /// The same as a multiple. Both must be passed for a prompt not to be followed.
+    pub balance_rel: f32,
+}
+
+impl Default for PrefixSpec {
+    fn default() -> Self {
+        Self { cache_threshold: 0.30, balance_abs: 16.0, balance_rel: 1.5 }
+    }
 }
 
 /// A model by its public name.
@@ -305,6 +324,7 @@ mod tests {
                 slot: 0,
                 gate: 1,
                 thresholds: Thresholds::default(),
+                prefix: None,
                 members: vec![Member { endpoint: 0, served_as: "tiny".into() }],
             }],
             models: vec![ModelRoute {

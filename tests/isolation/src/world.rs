@@ -483,6 +483,7 @@ fn table(case: &Case) -> RouteTable {
             slot: POOL.0,
             gate: GATE,
             thresholds: Thresholds::default(),
+            prefix: None,
             members: vec![Member { endpoint: 0, served_as: "m".into() }],
         }],
         models: vec![ModelRoute {

@@ -116,6 +116,7 @@ pub(crate) fn publication(generation: u64, pools: &[Option<Shape>; POOLS], plan:
                 slot: slot.0,
                 gate: gate_of(at),
                 thresholds: plan.thresholds.clone(),
+                prefix: None,
                 members: (first..first + count).map(|endpoint| Member { endpoint, served_as: "m".into() }).collect(),
             });
         }

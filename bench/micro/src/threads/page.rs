@@ -11,6 +11,7 @@ use llmgw_obs::log::{self, Format};
 use llmgw_router::Board;
 use llmgw_router::access::{AccessRing, RING_CAPACITY};
 use llmgw_router::metrics::CoreCells;
+use llmgw_router::prefix::{Ledger, StampTable};
 use llmgw_router::readiness::Readiness;
 use llmgw_runtime::mailbox::{LANE_CAPACITY, Latest, Mesh};
 use llmgw_side::{Side, SideSetup};
@@ -41,6 +42,7 @@ pub(super) fn through_the_admin_address(plan: Plan) -> Result<Timing, String> {
         config: Arc::new(config),
         file: None,
         board: Arc::new(Board::new(CORES, ENGINES)),
+        prefixes: Arc::new(StampTable::new(0, Ledger::new(CORES, ENGINES))),
         cells: (0..CORES).map(|_| Arc::new(CoreCells::new())).collect(),
         feeds: (0..CORES).map(|_| Arc::new(Latest::default())).collect(),
         post: mesh.post(CORES),

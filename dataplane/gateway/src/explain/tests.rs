@@ -52,6 +52,7 @@ fn table(count: u32, name: impl Fn(u32) -> String) -> RouteTable {
             slot: 0,
             gate: 1,
             thresholds: Thresholds::default(),
+            prefix: None,
             members: (0..count).map(|endpoint| Member { endpoint, served_as: "m".into() }).collect(),
         }],
         models: vec![ModelRoute {

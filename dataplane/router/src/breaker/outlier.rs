@@ -148,6 +148,7 @@ mod tests {
                 slot: 0,
                 gate: 1,
                 thresholds: Thresholds::default(),
+                prefix: None,
                 members,
             }],
             models: vec![ModelRoute {

@@ -1,7 +1,7 @@
 //! What an engine can hold, learned from its answers where it does not say so.
 //!
-//! Told at an answer's end what was expected and what the engine found in its cache. Owned by the side runtime, or
-//! whoever writes an engine's capacity. Knows no engine that publishes its capacity.
+//! Told at an answer's end what was expected and what the engine found in its cache. Each core keeps its own estimate
+//! in the [`ledger`](super::ledger); the side runtime makes one of them. Knows no engine that publishes its capacity.
 
 use super::ledger::{CAPACITY_MAX, CAPACITY_UNKNOWN};
 
@@ -32,6 +32,11 @@ impl Default for Learned {
 }
 
 impl Learned {
+    /// As it was learned before.
+    pub fn from_tokens(tokens: u64) -> Self {
+        Self(tokens.clamp(CAPACITY_MIN, CAPACITY_MAX - 1))
+    }
+
     /// The estimate.
     pub fn tokens(self) -> u64 {
         self.0

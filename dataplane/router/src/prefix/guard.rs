@@ -3,6 +3,8 @@
 //! Called by the dispatcher for each request of a model with a prefix table. Changes when the meaning of a threshold
 //! does. Never looks at the table or the board: numbers in, a word out.
 
+use llmgw_types::snapshot::ArchivedPrefixSpec;
+
 /// When a prompt is worth following.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Thresholds {
@@ -12,6 +14,17 @@ pub struct Thresholds {
     pub balance_abs: f32,
     /// The same as a multiple. Both must be passed for a prompt not to be followed.
     pub balance_rel: f32,
+}
+
+impl Thresholds {
+    /// Those of a pool.
+    pub fn of(spec: &ArchivedPrefixSpec) -> Self {
+        Self {
+            cache: spec.cache_threshold.to_native(),
+            balance_abs: spec.balance_abs.to_native(),
+            balance_rel: spec.balance_rel.to_native(),
+        }
+    }
 }
 
 impl Default for Thresholds {

@@ -7,12 +7,16 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use llmgw_types::{BoardSlot, CoreId};
 
+use super::capacity::{Evidence, Learned};
+
 /// What an engine is taken to hold until it is known, in tokens.
 pub const CAPACITY_UNKNOWN: u64 = 400_000;
 /// The most an engine can hold, in tokens; also how far its count jumps when everything of it is to be forgotten.
 pub const CAPACITY_MAX: u64 = 1 << 35;
 /// What one request counts in a cell of tokens: more than all tokens of all requests.
 const ONE_REQUEST: i64 = 1 << 44;
+/// Bits for what was learned; those above are of the tenure in which it was.
+const TENURE_SHIFT: u32 = 40;
 /// Where counts begin.
 const COUNT_FIRST: u64 = 1;
 
@@ -24,6 +28,8 @@ struct CoreRow {
     /// Tokens that each engine still has to prefill, of requests without a first token; above [`ONE_REQUEST`] how many
     /// those are.
     queued: Box<[AtomicI64]>,
+    /// What this core learned of what each engine holds, in tokens; above [`TENURE_SHIFT`] whose it was when it did.
+    learned: Box<[AtomicU64]>,
 }
 
 /// Cells of one engine.
@@ -57,6 +63,7 @@ impl Ledger {
         let row = |_| CoreRow {
             sent: (0..slots).map(|_| AtomicU64::new(0)).collect(),
             queued: (0..slots).map(|_| AtomicI64::new(0)).collect(),
+            learned: (0..slots).map(|_| AtomicU64::new(0)).collect(),
         };
         let engine = |_| EngineCells {
             base: AtomicU64::new(COUNT_FIRST),
@@ -123,6 +130,23 @@ impl Ledger {
         }
     }
 
+    /// Learns from an answer what its engine holds. `tenure` is that of the slot: what was learned of another engine
+    /// there is no news. Owner: that core.
+    pub fn learn(&self, core: CoreId, slot: BoardSlot, tenure: u32, evidence: &Evidence) {
+        let cell = &self.cores[core.idx()].learned[slot.idx()];
+        let mut learned = read(cell, tenure).map_or_else(Learned::default, Learned::from_tokens);
+        learned.learn(evidence);
+        cell.store(u64::from(tenure) << TENURE_SHIFT | learned.tokens(), Ordering::Relaxed);
+    }
+
+    /// What the cores learned of what an engine holds, in tokens: the mean of those that learned anything. Cost: one
+    /// cache line a core.
+    pub fn learned(&self, slot: BoardSlot, tenure: u32) -> Option<u64> {
+        let known = self.cores.iter().filter_map(|row| read(&row.learned[slot.idx()], tenure));
+        let (count, sum) = known.fold((0, 0), |(count, sum), tokens| (count + 1, sum + tokens));
+        u64::checked_div(sum, count)
+    }
+
     /// Forgets at once all that an engine got: it restarted, emptied its cache, or the slot is another's. What it has
     /// to do is not touched: requests count that down themselves. Owner: the side runtime.
     pub fn forget(&self, slot: BoardSlot) {
@@ -136,6 +160,14 @@ impl Ledger {
         let since = self.count(slot).wrapping_sub(self.engines[slot.idx()].forgot_at.load(Ordering::Relaxed));
         (self.capacity(slot) / 64..CAPACITY_MAX).contains(&since)
     }
+}
+
+/// What a cell holds of that tenure.
+fn read(cell: &AtomicU64, tenure: u32) -> Option<u64> {
+    let word = cell.load(Ordering::Relaxed);
+    let (of, tokens) = (word >> TENURE_SHIFT, word & ((1 << TENURE_SHIFT) - 1));
+    let is_its = of == u64::from(tenure) & (u64::MAX >> TENURE_SHIFT);
+    Some(tokens).filter(|tokens| is_its && *tokens > 0)
 }
 
 #[cfg(test)]
@@ -155,6 +187,25 @@ mod tests {
         assert_eq!((ledger.queued(slot), ledger.queued(BoardSlot(0))), (100, 0));
         held.into_iter().for_each(|prefill| ledger.done(prefill));
         assert_eq!(ledger.queued(slot), 0);
+    }
+
+    #[test]
+    fn what_cores_learn_of_an_engine_is_not_said_of_the_next_one_in_its_slot() {
+        let (ledger, slot) = (Ledger::new(3, 1), BoardSlot(0));
+        assert_eq!(ledger.learned(slot, 7), None);
+        let there = Evidence { age: 2 * CAPACITY_UNKNOWN, known_tokens: 100, cached_tokens: 100 };
+        let gone = Evidence { age: CAPACITY_UNKNOWN / 2, known_tokens: 100, cached_tokens: 0 };
+        (0..100).for_each(|_| ledger.learn(CoreId(0), slot, 7, &there));
+        (0..100).for_each(|_| ledger.learn(CoreId(2), slot, 7, &gone));
+        let learned = ledger.learned(slot, 7).expect("two cores learned");
+        assert!((CAPACITY_UNKNOWN * 5 / 4).abs_diff(learned) < CAPACITY_UNKNOWN / 50, "{learned}");
+        assert_eq!((ledger.learned(slot, 8), ledger.learned(slot, 6)), (None, None));
+        ledger.learn(CoreId(1), slot, 8, &gone);
+        assert!(ledger.learned(slot, 8).is_some_and(|tokens| tokens < CAPACITY_UNKNOWN));
+        // The largest there are.
+        let all = Evidence { age: CAPACITY_MAX - 1, known_tokens: 1, cached_tokens: 1 };
+        (0..1000).for_each(|_| ledger.learn(CoreId(1), slot, u32::MAX, &all));
+        assert!(ledger.learned(slot, u32::MAX).is_some_and(|tokens| tokens > CAPACITY_MAX / 2));
     }
 
     #[test]

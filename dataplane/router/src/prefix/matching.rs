@@ -83,6 +83,11 @@ impl Matches {
         self.seen.iter().map(known).max().unwrap_or(0).min(self.blocks)
     }
 
+    /// Blocks that an engine had once, whether it has them still or not.
+    pub fn known_at(&self, slot: BoardSlot) -> u32 {
+        self.found.get(slot.idx()).map_or(0, |found| found.known_total).min(self.blocks)
+    }
+
     /// What an engine got since it got the deepest block it ever had of this prompt, tokens: for learning what it
     /// holds. `None` when it had none.
     pub fn age(&self, slot: BoardSlot) -> Option<u64> {

@@ -32,6 +32,16 @@ pub struct Reuse {
     pub blocks: u32,
     /// Those that its engine is taken to have cached.
     pub cached: u32,
+    /// Those that its engine had once, and what it got since it got the last of them, tokens: for learning what it
+    /// holds.
+    pub known: Option<(u32, u64)>,
+}
+
+impl Reuse {
+    /// The part of the prompt that is taken to be cached.
+    pub fn part(&self) -> f32 {
+        self.cached as f32 / self.blocks.max(1) as f32
+    }
 }
 
 impl Cached<'_> {
@@ -40,7 +50,8 @@ impl Cached<'_> {
         self.cached(candidate) as f32 / self.matches.blocks().max(1) as f32
     }
 
-    fn cached(&self, candidate: &Candidate) -> u32 {
+    /// Blocks of the prompt that an engine has.
+    pub fn cached(&self, candidate: &Candidate) -> u32 {
         self.matches.cached(self.table.ledger(), candidate.slot)
     }
 
@@ -79,7 +90,8 @@ impl Cached<'_> {
             Course::Follow => followed(cached, blocks, &self.thresholds),
             Course::Ignore(decision) | Course::LeastLoaded(decision) => decision,
         };
-        Reuse { decision, blocks, cached }
+        let known = self.matches.age(chosen.slot).map(|age| (self.matches.known_at(chosen.slot), age));
+        Reuse { decision, blocks, cached, known }
     }
 }
 

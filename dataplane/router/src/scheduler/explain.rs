@@ -3,6 +3,8 @@
 
 use llmgw_types::{BandRank, BoardSlot, EndpointIdx};
 
+use super::cached::Reuse;
+
 /// The pools that were looked at for one request, in order; those of a later attempt after those of an earlier one.
 ///
 /// Bound: [`POOLS_MAX`] pools; what comes after is counted and not kept.
@@ -76,6 +78,10 @@ pub struct PoolLook {
     pub session: Option<u32>,
     /// The member that was chosen.
     pub chosen: Option<u32>,
+    /// Of a profile by cost: what a token that is not cached weighs.
+    pub w_overlap: Option<f32>,
+    /// What became of the prompt; absent where nobody looked for it.
+    pub reuse: Option<Reuse>,
 }
 
 /// One member.
@@ -89,6 +95,8 @@ pub struct CandidateLook {
     pub weight: f32,
     /// The filter that dropped it.
     pub dropped_by: Option<&'static str>,
+    /// Blocks of the prompt that it is taken to have; absent where nobody looked.
+    pub cached: Option<u32>,
     /// One a scorer; empty where the picker asked for none.
     pub scores: Vec<f32>,
 }

@@ -137,9 +137,14 @@ impl Scheduler {
             look.temperature = profile.temperature;
             (look.seed, look.turn) = (self.chance.state(), *turn);
             look.session = owner.map(|candidate| candidate.member);
+            look.w_overlap = profile.w_overlap;
+            if let Some(cached) = ctx.cached {
+                record_cached(look, &self.candidates, &cached);
+            }
         }
+        let goes_by_session = owner.is_some() && !profile.weighs_sessions;
         let chosen = match owner {
-            Some(owner) if !profile.weighs_sessions => Some(owner),
+            Some(owner) if goes_by_session => Some(owner),
             _ if matches!(course, Some(Course::LeastLoaded(_))) => {
                 let mut draw = Draw { chance: &mut self.chance, turn, temperature: profile.temperature };
                 self.total.clear();
@@ -176,12 +181,16 @@ impl Scheduler {
                 self.candidates.get(at).copied()
             }
         };
-        if let Some(look) = look {
-            look.chosen = chosen.map(|chosen| chosen.member);
-        }
         let seat = seat.filter(|_| chosen == owner).unwrap_or_default();
         let candidate = chosen?;
-        let reuse = ctx.cached.zip(course).map(|(cached, course)| cached.outcome(course, &candidate));
+        let reuse = ctx.cached.zip(course).map(|(cached, course)| match course {
+            // Its session went before load.
+            Course::LeastLoaded(_) if goes_by_session => cached.outcome(Course::Follow, &candidate),
+            course => cached.outcome(course, &candidate),
+        });
+        if let Some(look) = look {
+            (look.chosen, look.reuse) = (Some(candidate.member), reuse);
+        }
         Some(Picked { candidate, seat, reuse })
     }
 
@@ -206,6 +215,7 @@ impl Scheduler {
                     slot: candidate.slot,
                     weight: candidate.weight,
                     dropped_by: dropped_by.and_then(|filter| registry::FILTER_NAMES.get(filter).copied()),
+                    cached: None,
                     scores: Vec::new(),
                 });
             }
@@ -292,6 +302,14 @@ fn turn<'t>(turns: &'t mut Vec<u32>, row: u32, chance: &mut Chance) -> &'t mut u
         turns.resize_with(row + 1, || (chance.next_u64() >> 32) as u32);
     }
     &mut turns[row]
+}
+
+fn record_cached(look: &mut PoolLook, candidates: &[Candidate], cached: &Cached<'_>) {
+    for candidate in candidates {
+        if let Some(row) = look.candidates.get_mut(candidate.member as usize) {
+            row.cached = Some(cached.cached(candidate));
+        }
+    }
 }
 
 fn record_scores(look: &mut PoolLook, candidates: &[Candidate], scores: &[f32]) {

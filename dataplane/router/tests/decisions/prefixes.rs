@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use llmgw_kit::chance::Chance;
 use llmgw_kit::clock::Mono;
-use llmgw_router::dispatcher::Prompt;
 use llmgw_router::endpoint::Sample;
 use llmgw_router::prefix::fingerprint::BLOCK_BYTES;
-use llmgw_router::prefix::{Decision, Fingerprint, Ledger, Salt, Seed, StampTable, Thresholds};
+use llmgw_router::prefix::{Decision, Fingerprint, Ledger, Salt, Seed, StampTable};
 use llmgw_router::{Grant, Wanted};
 use llmgw_types::{BoardSlot, RouteTable};
 
@@ -40,7 +39,7 @@ impl Prompts {
         self.fingerprint.begin(salt);
         self.fingerprint.text(text);
         self.fingerprint.finish();
-        let prompt = Some(Prompt { fingerprint: &self.fingerprint, thresholds: Thresholds::default() });
+        let prompt = Some(&self.fingerprint);
         let tokens = (text.len() / 4) as u32;
         self.world.dispatch(core, &Wanted { prompt, tokens, ..wanted }).expect("somebody takes it")
     }

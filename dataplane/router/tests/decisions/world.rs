@@ -10,7 +10,7 @@ use llmgw_router::scheduler::run::Scheduler;
 use llmgw_router::session::Ring;
 use llmgw_router::{Board, Dispatcher, Grant, Map, NoEndpoint, Wanted};
 use llmgw_types::admission::{Admission, QueueOrder, Thresholds};
-use llmgw_types::snapshot::{Endpoint, Member, ModelName, ModelRoute, Placement, ProfileSpec, SessionSpec};
+use llmgw_types::snapshot::{Endpoint, Member, ModelName, ModelRoute, Placement, PrefixSpec, ProfileSpec, SessionSpec};
 use llmgw_types::{BoardSlot, CoreId, EngineKind, Pool, RouteTable, Snapshot};
 
 /// When everything happens, unless a test says otherwise.
@@ -61,6 +61,7 @@ pub(crate) fn table(models: &[&[u32]], scorers: &[(&str, f32)], picker: &str, te
                 slot: table.pools.len() as u32,
                 gate: u64::from(model) + 1,
                 thresholds: Thresholds::default(),
+                prefix: Some(PrefixSpec::default()),
                 members: (first..first + count).map(|endpoint| Member { endpoint, served_as: "m".into() }).collect(),
             });
         }

@@ -5,6 +5,7 @@ use llmgw_obs::rows::RowIdx;
 use llmgw_router::board::Board;
 use llmgw_router::endpoint::{MetricsState, Sample};
 use llmgw_router::metrics::{CoreCells, STATUSES, status_row};
+use llmgw_router::prefix::{Ledger, StampTable};
 use llmgw_router::readiness::Readiness;
 use llmgw_types::{BoardSlot, CoreId};
 use tokio::sync::watch;
@@ -63,6 +64,7 @@ impl World {
         let sources = Sources {
             cells: self.cells.clone(),
             board: self.board.clone(),
+            prefixes: Arc::new(StampTable::new(1024, Ledger::new(1, 1))),
             view: self.view.subscribe(),
             readiness: Arc::new(Readiness::default()),
             sink: crate::run::tests::log().sink(),
@@ -146,6 +148,7 @@ llmgw_panics_total 0
 llmgw_pool_saturation{model=\"big\",pool=\"ib0/h100\"} 0
 llmgw_pool_saturation{model=\"big\",pool=\"none/unknown\"} 0
 llmgw_pool_saturation{model=\"small\",pool=\"none/unknown\"} 0
+llmgw_prefix_table_slots 16
 llmgw_replicas{model=\"big\",state=\"not_ready\"} 1
 llmgw_replicas{model=\"big\",state=\"ready\"} 1
 llmgw_replicas{model=\"small\",state=\"not_ready\"} 1
@@ -287,6 +290,7 @@ fn a_hundred_thousand_unknown_models_paths_and_methods_add_no_series() {
     let sources = Sources {
         cells: world.cells.clone(),
         board: world.board.clone(),
+        prefixes: Arc::new(StampTable::new(1024, Ledger::new(1, 1))),
         view: world.view.subscribe(),
         readiness: Arc::new(Readiness::default()),
         sink: crate::run::tests::log().sink(),

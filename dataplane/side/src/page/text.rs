@@ -17,6 +17,7 @@ use llmgw_obs::rows::RowIdx;
 use llmgw_router::board::Board;
 use llmgw_router::endpoint::{BreakerState, EndpointCells, MetricsState};
 use llmgw_router::metrics::{self as core, BandCells, CoreCells, PoolCells, STATUSES};
+use llmgw_router::prefix::StampTable;
 use llmgw_router::readiness::Readiness;
 use llmgw_router::scheduler::Context;
 use llmgw_router::scheduler::registry::FILTER_NAMES;
@@ -34,6 +35,7 @@ use crate::table::View;
 pub(crate) struct Sources {
     pub cells: Vec<Arc<CoreCells>>,
     pub board: Arc<Board>,
+    pub prefixes: Arc<StampTable>,
     pub view: watch::Receiver<Arc<View>>,
     pub readiness: Arc<Readiness>,
     pub sink: Sink,
@@ -53,7 +55,7 @@ pub(super) fn metrics(sources: &Sources) -> String {
     for (row, [model, pool]) in &view.rows {
         pool_rows(&mut page, &sources.cells, *row, model, pool);
     }
-    tokens(&mut page, &sources.cells, &view);
+    models(&mut page, &sources.cells, &view);
     for (row, [model, band]) in &view.band_rows {
         band_rows(&mut page, &sources.cells, *row, model, band);
     }
@@ -101,8 +103,8 @@ fn band_rows(page: &mut Page, cores: &[Arc<CoreCells>], row: RowIdx, model: &str
     }
 }
 
-/// Tokens have no pool label: the rows of one model add up.
-fn tokens(page: &mut Page, cores: &[Arc<CoreCells>], view: &View) {
+/// Tokens and prompts have no pool label: the rows of one model add up.
+fn models(page: &mut Page, cores: &[Arc<CoreCells>], view: &View) {
     let mut by_model: BTreeMap<&str, Vec<RowIdx>> = BTreeMap::new();
     for (row, [model, _]) in &view.rows {
         by_model.entry(model).or_default().push(*row);
@@ -120,6 +122,16 @@ fn tokens(page: &mut Page, cores: &[Arc<CoreCells>], view: &View) {
         if audio_ms > 0 {
             page.family(&core::AUDIO_SECONDS).millis(&[model], audio_ms);
         }
+        let decisions: [u64; core::CACHE_DECISIONS.len()] =
+            std::array::from_fn(|at| merge::counters(cells.iter().filter_map(|cells| cells.cache_decisions.get(at))));
+        if decisions.iter().all(|count| *count == 0) {
+            continue;
+        }
+        for (decision, count) in core::CACHE_DECISIONS.iter().zip(decisions) {
+            page.family(&core::CACHE_DECISION).count(&[model, decision], count);
+        }
+        let matched = merge::histograms(core::RATIO, cells.iter().map(|cells| &cells.prefix_match));
+        page.family(&core::PREFIX_MATCH_RATIO).histogram(&[model], &matched);
     }
 }
 
@@ -258,6 +270,7 @@ fn process(page: &mut Page, sources: &Sources, view: &View) {
     let generation = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     page.family(&own::GENERATION).gauge(&[], generation(view.generation));
     page.family(&own::GENERATION_OLDEST).gauge(&[], generation(sources.board.oldest_generation()));
+    page.family(&own::PREFIX_SLOTS).gauge(&[], i64::try_from(sources.prefixes.slot_count()).unwrap_or(i64::MAX));
     page.family(&own::LOG_LINES_LOST).count(&[], sources.sink.lost_lines());
     page.family(&own::BUILD_INFO).gauge(&[env!("CARGO_PKG_VERSION")], 1);
     let mut known = |desc: &'static MetricDesc, value: Option<i64>| {

@@ -11,6 +11,7 @@ use llmgw_router::board::Board;
 use llmgw_router::feed::Feed;
 use llmgw_router::message::CoreMessage;
 use llmgw_router::metrics::CoreCells;
+use llmgw_router::prefix::{Ledger, StampTable};
 use llmgw_runtime::mailbox::{Inbox, Latest, Mesh};
 use llmgw_types::{BoardSlot, CoreId};
 
@@ -25,6 +26,7 @@ pub(crate) fn log() -> &'static Log {
 pub(crate) struct World {
     pub side: Side,
     pub board: Arc<Board>,
+    pub prefixes: Arc<StampTable>,
     feed: Arc<Latest<Feed>>,
     ring: Arc<AccessRing>,
     inbox: Option<Inbox<CoreMessage>>,
@@ -36,10 +38,12 @@ pub(crate) fn world(endpoints: &[String]) -> World {
     let config = llmgw_config::from_text("server.yaml", &text, [("ENGINE_KEY".to_owned(), "k-1".to_owned())]);
     let mesh = Mesh::new(1, 1, 16).expect("descriptors");
     let (board, feed, ring) = (Arc::new(Board::new(1, 8)), Arc::new(Latest::default()), Arc::new(AccessRing::new(8)));
+    let prefixes = Arc::new(StampTable::new(1 << 16, Ledger::new(1, 8)));
     let side = Side::start(SideSetup {
         config: Arc::new(config.unwrap_or_else(|error| panic!("{error}"))),
         file: None,
         board: board.clone(),
+        prefixes: prefixes.clone(),
         cells: vec![Arc::new(CoreCells::new())],
         feeds: vec![feed.clone()],
         post: mesh.post(1),
@@ -49,7 +53,7 @@ pub(crate) fn world(endpoints: &[String]) -> World {
         format: Format::Json,
         admin: std::net::TcpListener::bind("127.0.0.1:0").expect("a port"),
     });
-    World { side: side.expect("started"), board, feed, ring, inbox: Some(mesh.inbox(CoreId(0))) }
+    World { side: side.expect("started"), board, prefixes, feed, ring, inbox: Some(mesh.inbox(CoreId(0))) }
 }
 
 pub(crate) fn endpoint(name: &str, engine: &TinyEngine, more: &str) -> String {

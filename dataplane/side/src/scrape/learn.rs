@@ -22,7 +22,7 @@ pub(crate) struct Lesson {
     pub batch_capacity: u32,
     /// Whether that is a limit: configured, told, or requests were seen to wait.
     pub is_capacity_limit: bool,
-    /// The engine was started again.
+    /// The engine was started again since the page before: its cache is empty.
     pub is_anew: bool,
     pub kv_capacity_tokens: Option<u64>,
 }
@@ -56,6 +56,16 @@ struct Counters {
     at: Mono,
     completed: Option<u64>,
     generated: Option<u64>,
+    prompted: Option<u64>,
+}
+
+impl Counters {
+    /// Whether a counter fell.
+    fn fell_since(&self, last: &Self) -> bool {
+        let pairs =
+            [(last.completed, self.completed), (last.generated, self.generated), (last.prompted, self.prompted)];
+        pairs.into_iter().any(|(last, now)| last.zip(now).is_some_and(|(last, now)| now < last))
+    }
 }
 
 impl Learner {
@@ -78,10 +88,10 @@ impl Learner {
 
     /// Takes a page's numbers, read at `at` while `own` of the engine's requests were ours.
     pub(crate) fn take(&mut self, stats: &EngineStats, own: u32, at: Mono) -> Lesson {
-        let now = Counters { at, completed: stats.requests_completed, generated: stats.generation_tokens };
+        let (completed, generated) = (stats.requests_completed, stats.generation_tokens);
+        let now = Counters { at, completed, generated, prompted: stats.prompt_tokens };
         let last = self.last.replace(now);
-        let is_reset = |last: &Counters| fell(last.completed, now.completed) || fell(last.generated, now.generated);
-        let is_anew = last.as_ref().is_some_and(is_reset);
+        let is_anew = last.is_some_and(|last| now.fell_since(&last));
         if is_anew {
             (self.learned_batch, self.most_running, self.told_batch) = (0, 0, None);
             (self.queued_pages, self.full_pages, self.has_queued) = (0, 0, false);
@@ -120,11 +130,6 @@ impl Learner {
             kv_capacity_tokens: self.configured_tokens.or(stats.kv_capacity_tokens),
         }
     }
-}
-
-/// A counter fell: the engine was started again.
-fn fell(last: Option<u64>, now: Option<u64>) -> bool {
-    last.zip(now).is_some_and(|(last, now)| now < last)
 }
 
 /// Completions a second, the newest interval weighing by its length; none of an engine that counts no completions.
@@ -253,7 +258,8 @@ mod tests {
                 ..EngineStats::default()
             };
             let lesson = learner.take(&anew, 0, at(3));
-            assert_eq!((lesson.batch_capacity, lesson.sample.drain_rate), (1, None));
+            assert_eq!((lesson.batch_capacity, lesson.sample.drain_rate, lesson.is_anew), (1, None, true));
+            assert!(!learner.take(&anew, 0, at(4)).is_anew);
         }
     }
 

@@ -13,6 +13,7 @@ use llmgw_kit::clock::Mono;
 use llmgw_router::board::Board;
 use llmgw_router::endpoint::{BreakerState, MetricsState};
 use llmgw_router::message::CoreMessage;
+use llmgw_router::prefix::StampTable;
 use llmgw_types::BoardSlot;
 use tokio::sync::{Semaphore, watch};
 
@@ -38,6 +39,7 @@ const TOLD_BYTES_MAX: usize = 1 << 20;
 pub(crate) struct Shared {
     pub board: Arc<Board>,
     pub lanes: Lanes,
+    pub prefixes: Arc<StampTable>,
     pub addrs: watch::Receiver<Addrs>,
     pub permits: Arc<Semaphore>,
     /// For pages.
@@ -194,6 +196,9 @@ impl Scraper {
 
     fn take(&mut self, stats: &contract::EngineStats, own: u32) {
         let lesson = self.learner.take(stats, own, Mono::now());
+        if lesson.is_anew {
+            self.shared.prefixes.ledger().forget(self.slot);
+        }
         let cells = self.shared.board.endpoint(self.slot);
         if lesson.is_anew {
             self.inquiry.again();

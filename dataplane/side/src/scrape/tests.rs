@@ -1,6 +1,7 @@
 //! Pages of every kind through the running side runtime, onto the board.
 
 use llmgw_router::endpoint::{EndpointCells, MetricsState};
+use llmgw_router::prefix::ledger::CAPACITY_MAX;
 use llmgw_types::{BoardSlot, CoreId};
 
 use crate::run::tests::{World, endpoint, until, world};
@@ -148,4 +149,23 @@ fn capacities_are_learned_from_pages_and_from_what_we_hold() {
     let asked = engine.asked("/metrics");
     until("it was asked again", || engine.asked("/metrics") >= asked + 3);
     assert_eq!(cells(&world).batch_capacity(), Some(8), "it rises no further");
+}
+
+/// Trial R5.
+#[test]
+fn an_engine_that_was_started_again_has_forgotten_its_prompts() {
+    let page = |tokens: u32| with_page(200, &format!("{GOOD}vllm:generation_tokens_total {tokens}\n"));
+    let engine = TinyEngine::start(page(100));
+    let world = world(&[endpoint("e", &engine, "")]);
+    until_fresh(&world);
+    let count = || world.prefixes.ledger().count(BoardSlot(0));
+    let before = count();
+    engine.answer(page(120));
+    for _ in 0..2 {
+        let at = cells(&world).sample().expect("fresh").at;
+        until("another page was read", || cells(&world).sample().is_some_and(|sample| sample.at > at));
+    }
+    assert_eq!(count(), before, "it went on");
+    engine.answer(page(3));
+    until("nothing that it got counts any more", || count() - before >= CAPACITY_MAX);
 }

@@ -188,10 +188,36 @@ fn profiles_keep_what_this_version_can_do() {
     let profile = |name: &str| table.profiles.iter().find(|profile| profile.name == name).expect(name);
     assert_eq!(profile("mine").scorers, [("inflight".to_owned(), 2.0)]);
     assert_eq!(profile("mine").picker, "max-score");
-    assert_eq!((profile("chat").scorers.len(), profile("chat").picker.as_str()), (3, "p2c"));
+    assert_eq!(
+        (&profile("chat").scorers[..], profile("chat").picker.as_str()),
+        (&[("cost".to_owned(), 4.0)][..], "p2c")
+    );
+    assert!(profile("batch").scorers.contains(&("prefix".to_owned(), 0.5)));
     assert!(table.profiles.iter().all(|profile| registry::picker(&profile.picker).is_some()));
     let used = &table.profiles[table.models[0].profile as usize];
     assert_eq!(used.name, config(TWO_MODELS).router.default_profile);
+}
+
+#[test]
+fn prompts_are_followed_by_the_values_of_the_router_the_model_and_its_profile() {
+    let text = format!(
+        "{TWO_MODELS}  - name: big
+    prefix: {{ approx_tree: {{ cache_threshold: 0.5, balance_abs_threshold: 4 }} }}
+    profiles:
+      - {{ name: p, gpu_class: l4, prefix: {{ approx_tree: {{ enabled: false }} }} }}
+      - {{ name: q, gpu_class: h100, prefix: {{ approx_tree: {{ balance_abs_threshold: 9 }} }} }}
+router: {{ prefix: {{ approx_tree: {{ cache_threshold: 0.25, balance_rel_threshold: 2 }} }} }}"
+    );
+    let table = World::new(8).table(&text);
+    let of = |model: &str, label: &str| {
+        let pool = |pool: &&Pool| pool.label == label && table.models[pool.model as usize].name == model;
+        let spec = table.pools.iter().find(pool).expect(label).prefix;
+        spec.map(|spec| (spec.cache_threshold, spec.balance_abs, spec.balance_rel))
+    };
+    assert_eq!(of("small", "none/l4"), Some((0.25, 16.0, 2.0)));
+    assert_eq!(of("big", "none/l4"), None);
+    assert_eq!(of("big", "ib0/h100"), Some((0.5, 9.0, 2.0)));
+    assert_eq!(of("big", "ib1/h100"), Some((0.5, 9.0, 2.0)));
 }
 
 #[test]

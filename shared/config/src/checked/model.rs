@@ -41,9 +41,7 @@ pub(super) fn check(
         }
         meaning.entry(&model.name).or_insert_with(|| format!("the model {:?}", *model.name));
         admission::check_model(&path, model, &gpu_classes(endpoints, &model.name), reader);
-        if let Some(prefix) = &model.prefix.value {
-            placement::check_prefix(&format!("{path}.prefix"), prefix, reader);
-        }
+        placement::check_model(&path, model, &gpu_classes(endpoints, &model.name), reader);
         if let Some(name) = &model.routing_profile.value {
             let named = Field { value: name.clone(), place: model.routing_profile.place.clone() };
             profile::check_reference(&format!("{path}.routing_profile"), &named, &router.profiles, reader);
@@ -77,7 +75,7 @@ pub(super) fn check(
             aliases: model.aliases.iter().map(|alias| alias.value.clone()).collect(),
             fallbacks: model.fallbacks.iter().map(|fallback| fallback.value.clone()).collect(),
             routing_profile: model.routing_profile.value.clone().unwrap_or_else(|| router.default_profile.clone()),
-            placement: placement::of(&tree.router, model.prefix.value.as_ref()),
+            placement: placement::of(&tree.router, Some(model)),
             admission: admission::of(&tree.router, Some(model)),
         });
     }

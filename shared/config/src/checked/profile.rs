@@ -102,20 +102,12 @@ fn absent_scorers(profile: &Profile) -> impl Iterator<Item = &Field<String>> {
 }
 
 fn is_available(profile: &Profile) -> bool {
-    let has_cost = profile.cost.is_some() && !availability::COST_SCORES;
-    !has_cost && absent_scorers(profile).next().is_none()
+    absent_scorers(profile).next().is_none()
 }
 
 fn check_availability(path: &str, profile: &Field<Profile>, reader: &mut Reader) {
     let here = |place: &Place| if *place == Place::Default { profile.place.clone() } else { place.clone() };
-    if profile.cost.is_some() && !availability::COST_SCORES {
-        reader.no_effect(&here(&profile.cost.place), format!("{path}.cost"), availability::NO_COST);
-    }
     for name in absent_scorers(profile) {
-        if availability::SCORERS_WITHOUT_EFFECT.contains(&name.as_str()) {
-            reader.no_effect(&here(&name.place), format!("{path}.scorers.{}", name.value), availability::NO_EFFECT);
-            continue;
-        }
         let message = format!(
             "{path}.scorers: {:?} is not available in this version; leave it out, or give it the weight 0",
             name.value

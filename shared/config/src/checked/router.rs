@@ -31,6 +31,7 @@ pub(super) fn check(router: &Router, reader: &mut Reader) -> RouterConfig {
     }
     admission::check("router.admission", &router.admission, reader);
     placement::check_prefix("router.prefix", &router.prefix, reader);
+    placement::check_table(&router.prefix.approx_tree, reader);
     let profiles = profile::check(&router.profiles, reader);
     profile::check_reference("router.default_profile", &router.default_profile, &profiles, reader);
     RouterConfig {
@@ -41,6 +42,7 @@ pub(super) fn check(router: &Router, reader: &mut Reader) -> RouterConfig {
         endpoint_cache_max_age: router.endpoint_cache_max_age.0,
         limits,
         timeouts: timeouts(&router.timeouts),
+        prefix_table_slots: router.prefix.approx_tree.max_tree_size.value,
         default_profile: router.default_profile.value.clone(),
         profiles,
     }
