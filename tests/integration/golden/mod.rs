@@ -45,7 +45,7 @@ fn shown(bytes: &[u8]) -> String {
 
 fn answer(reply: &Reply) -> String {
     let mut text = format!("{} {} {}\n", reply.head.version, reply.status, reply.head.reason);
-    let varies = ["date", "x-request-id", "x-llmgw-overhead-us", "x-llmgw-queue-ms"];
+    let varies = ["date", "x-request-id", "x-llmgw-overhead-us", "x-llmgw-queue-ms", "x-llmgw-cache-decision"];
     for (name, value) in &reply.head.headers {
         if !varies.contains(&name.to_ascii_lowercase().as_str()) {
             let _ = writeln!(text, "{name}: {value}");

@@ -151,12 +151,13 @@ fn no_header_and_no_authority_of_a_client_chooses_where_a_request_goes() {
     assert!(trap.requests().is_empty(), "{:?}", trap.requests());
 }
 
-const OWNED: [&str; 7] = [
+const OWNED: [&str; 8] = [
     "x-request-id",
     "x-llmgw-replica",
     "x-llmgw-pool",
     "x-llmgw-served-model",
     "x-llmgw-overhead-us",
+    "x-llmgw-cache-decision",
     "x-llmgw-anything",
     "X-LLMGW-Key",
 ];
@@ -212,7 +213,8 @@ fn assert_ours(reply: &Reply) {
     assert!(ids.len() == 1 && ids[0].len() >= 16 && ids[0] != "spoof", "{ids:?}");
     let others = reply.head.headers.iter().filter(|(name, _)| name.to_ascii_lowercase().starts_with("x-llmgw-"));
     assert_eq!(reply.head.all("x-llmgw-queue-ms").count(), 1);
-    assert_eq!(others.count(), 5, "{:?}", reply.head.headers);
+    assert_eq!(reply.head.all("x-llmgw-cache-decision").filter(|word| *word != "spoof").count(), 1);
+    assert_eq!(others.count(), 6, "{:?}", reply.head.headers);
 }
 
 #[test]

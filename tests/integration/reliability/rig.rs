@@ -9,6 +9,9 @@ use llmgw_test_kit::{Chat, Engine, Gateway, wait_for};
 
 use crate::pair::{CHAT, WITHIN, llmgw};
 
+/// Whether prompts are looked for, as an override of the file.
+pub(crate) const FOLLOWS_PROMPTS: &str = "LLMGW__ROUTER__PREFIX__APPROX_TREE__ENABLED";
+
 /// Several engines behind one gateway with two cores; the gateway ends first.
 pub(crate) struct Fleet {
     pub(crate) gateway: Gateway,
@@ -30,7 +33,9 @@ impl Fleet {
 
     #[track_caller]
     pub(crate) fn of(engines: Vec<Engine>, router: &str, change: impl FnOnce(Builder) -> Builder) -> Self {
-        let builder = Gateway::builder().env("LLMGW__ROUTER__TIMEOUTS__SETTLE", "0s").router(router);
+        // Prompts that tests repeat spread as those of many clients do; who is about prompts turns it on again.
+        let builder = Gateway::builder().env("LLMGW__ROUTER__TIMEOUTS__SETTLE", "0s").env(FOLLOWS_PROMPTS, "false");
+        let builder = builder.router(router);
         let builder = engines.iter().fold(builder, |builder, engine| builder.engine(engine));
         let gateway = change(builder).start(llmgw());
         let fleet = Self { gateway, engines };

@@ -12,6 +12,9 @@ use serde_json::Value;
 pub(crate) const CHAT: &str = "/v1/chat/completions";
 pub(crate) const WITHIN: Duration = Duration::from_secs(15);
 
+/// Prompts that tests repeat spread as those of many clients do.
+const ROUTER: &str = "scrape_interval: 100ms\ntimeouts: { settle: 0s }\nprefix: { approx_tree: { enabled: false } }";
+
 pub(crate) fn llmgw() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_llmgw"))
 }
@@ -21,7 +24,7 @@ pub(crate) fn yaml(endpoints: &[(&str, &Engine)], more: &str) -> String {
     let builder = endpoints.iter().fold(Gateway::builder(), |builder, (name, engine)| {
         builder.endpoint(&format!("{{ name: {name}, url: \"{}\", model: test-model, engine: sim }}", engine.url()))
     });
-    builder.top(more).router("scrape_interval: 100ms\ntimeouts: { settle: 0s }").yaml()
+    builder.top(more).router(ROUTER).yaml()
 }
 
 pub(crate) struct Rig {
@@ -35,7 +38,7 @@ impl Rig {
         let builder = endpoints.iter().fold(Gateway::builder(), |builder, (name, engine)| {
             builder.endpoint(&format!("{{ name: {name}, url: \"{}\", model: test-model, engine: sim }}", engine.url()))
         });
-        let gateway = builder.router("scrape_interval: 100ms\ntimeouts: { settle: 0s }").start(llmgw());
+        let gateway = builder.router(ROUTER).start(llmgw());
         let rig = Self { gateway };
         endpoints.iter().for_each(|(name, _)| rig.wait_until_ready(name));
         rig

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::{usage_absent, wait_for_tokens};
 use crate::pair::{Pair, WITHIN, error_of, llmgw};
+use crate::reliability::rig::FOLLOWS_PROMPTS;
 
 pub(super) const RESPONSES: &str = "/v1/responses";
 
@@ -38,7 +39,9 @@ pub(super) fn id_of(reply: &Reply) -> String {
 pub(super) fn fleet() -> (Gateway, Vec<Engine>) {
     let engines: Vec<Engine> = (0..3).map(|_| Engine::local()).collect();
     let builder = engines.iter().fold(Gateway::builder(), Builder::engine);
-    let gateway = builder.env("LLMGW__ROUTER__TIMEOUTS__SETTLE", "0s").start(llmgw());
+    // Equal prompts spread, as different ones would.
+    let builder = builder.env("LLMGW__ROUTER__TIMEOUTS__SETTLE", "0s").env(FOLLOWS_PROMPTS, "false");
+    let gateway = builder.start(llmgw());
     wait_for("all engines to be ready", WITHIN, || {
         raw::get(gateway.admin_addr(), "/readyz").json()["endpoints_ready"] == json!(3)
     });

@@ -1,5 +1,6 @@
 //! Where requests go, asked of the built gateway.
 
+mod prefixes;
 mod sessions;
 mod spread;
 mod wishes;

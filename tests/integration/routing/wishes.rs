@@ -62,8 +62,8 @@ fn an_answer_says_why_it_came_from_there_when_asked() {
     let decision = &said["decisions"][0];
     assert_eq!(decision["chosen"].as_str(), reply.header("x-llmgw-replica"));
     assert_eq!(decision["picker"], "max-score");
-    assert_eq!(decision["scorers"], serde_json::json!(["queue", "kv", "load", "inflight"]));
-    assert_eq!(decision["weights"], serde_json::json!([3, 1, 1, 1]));
+    assert_eq!(decision["scorers"], serde_json::json!(["queue", "kv", "load", "prefix", "inflight"]));
+    assert_eq!(decision["weights"], serde_json::json!([3, 1, 1, 0.5, 1]));
     assert_eq!(decision["candidates"].as_array().map(Vec::len), Some(3));
     let page = fleet.gateway.metrics();
     assert!(page.sum("llmgw_candidates_considered_count", &[]).is_some_and(|count| count >= 2.0));

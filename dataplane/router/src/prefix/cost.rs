@@ -4,6 +4,9 @@
 
 /// What an answer that is being written costs the requests beside it, as tokens of prefill.
 pub const DECODE_TOKENS: f32 = 64.0;
+/// What each request counts, in the same, that is to wait for its place in the engine's batch: about what prefills in
+/// half a second.
+pub const WAITING_TOKENS: f32 = 8192.0;
 /// What a token that is not cached weighs over one that waits before it, unless a profile says otherwise.
 pub const W_OVERLAP: f32 = 4.0;
 
@@ -14,6 +17,8 @@ pub struct Work {
     pub queued_tokens: i64,
     /// Requests in flight.
     pub requests: i64,
+    /// Those that wait there for their place in the batch, the one at hand included.
+    pub waiting: i64,
     /// The engine's share within its pool, above 0.
     pub weight: f32,
 }
@@ -21,7 +26,8 @@ pub struct Work {
 impl Work {
     /// The time that passes before an engine of weight 1 has prefilled all of it. Units: tokens of prefill.
     pub fn load(&self) -> f32 {
-        (self.queued_tokens.max(0) as f32 + DECODE_TOKENS * self.requests.max(0) as f32) / self.weight
+        let decode = DECODE_TOKENS * self.requests.max(0) as f32;
+        (self.queued_tokens.max(0) as f32 + decode + WAITING_TOKENS * self.waiting.max(0) as f32) / self.weight
     }
 
     /// The cost of one more request with so many tokens left to prefill: the lowest is best. A high `w_overlap` keeps
@@ -37,7 +43,8 @@ mod tests {
 
     #[test]
     fn a_cached_prompt_outweighs_load_up_to_its_weight() {
-        let at = |queued_tokens, requests, left| Work { queued_tokens, requests, weight: 1.0 }.cost(W_OVERLAP, left);
+        let work = |queued_tokens, requests| Work { queued_tokens, requests, waiting: 0, weight: 1.0 };
+        let at = |queued_tokens, requests, left| work(queued_tokens, requests).cost(W_OVERLAP, left);
         assert!(at(30_000, 0, 0) < at(0, 0, 8_000));
         assert!(at(33_000, 0, 0) > at(0, 0, 8_000));
         assert!(at(0, 400, 0) < at(0, 0, 8_000));
@@ -45,8 +52,16 @@ mod tests {
     }
 
     #[test]
+    fn whoever_would_wait_for_a_place_goes_where_there_is_one_unless_a_long_prompt_is_cached() {
+        let at = |waiting, left| Work { requests: 32, waiting, weight: 1.0, ..Work::default() }.cost(W_OVERLAP, left);
+        assert!(at(1, 0) > at(0, 1_000));
+        assert!(at(1, 0) < at(0, 8_000));
+        assert!(at(4, 0) > at(0, 8_000));
+    }
+
+    #[test]
     fn a_larger_engine_is_loaded_less_by_the_same_work() {
-        let work = |weight| Work { queued_tokens: 1000, requests: 1, weight };
+        let work = |weight| Work { queued_tokens: 1000, requests: 1, waiting: 2, weight };
         assert_eq!(work(1.0).load(), 2.0 * work(2.0).load());
         assert_eq!(work(1.0).cost(2.0, 500), 2.0 * work(2.0).cost(2.0, 500));
     }

@@ -71,7 +71,7 @@ impl Cached<'_> {
                     (facts.load_there, weight) = (load, candidate.weight);
                 }
             }
-            let one = Work { queued_tokens: self.prompt_tokens.into(), requests: 1, weight };
+            let one = Work { queued_tokens: self.prompt_tokens.into(), requests: 1, waiting: 0, weight };
             facts.load_of_one = one.load();
         }
         judge(&facts, &self.thresholds)
@@ -96,13 +96,18 @@ impl Cached<'_> {
 }
 
 /// What an engine has to do, as far as is known: our own requests, or the engine's where those are more. What others
-/// sent there has no tokens.
+/// sent there has no tokens. One that comes when its batch is known to be full waits.
 pub fn work(ctx: &Context<'_>, candidate: &Candidate) -> Work {
     let own = ctx.board.in_flight(candidate.slot).max(0);
-    let all = ctx.sample(candidate.slot).map_or(0, |sample| i64::from(sample.running) + i64::from(sample.waiting));
+    let cells = ctx.board.endpoint(candidate.slot);
+    let sample = ctx.sample(candidate.slot).map(|sample| (i64::from(sample.running), i64::from(sample.waiting)));
+    let (running, waiting) = sample.unwrap_or_default();
+    let requests = own.max(running + waiting);
     let queued_tokens = match ctx.cached {
         Some(cached) => cached.table.ledger().queued(candidate.slot),
         None => ctx.board.tokens_in_flight(candidate.slot),
     };
-    Work { queued_tokens, requests: own.max(all), weight: candidate.weight }
+    let batch = cells.batch_capacity().filter(|_| cells.is_capacity_limit());
+    let waiting = batch.map_or(waiting, |batch| waiting.max(requests + 1 - i64::from(batch)));
+    Work { queued_tokens, requests, waiting, weight: candidate.weight }
 }

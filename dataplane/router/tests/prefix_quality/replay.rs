@@ -126,6 +126,7 @@ impl Router {
             .map(|(slot, engine)| Work {
                 queued_tokens: ledger.queued(BoardSlot(slot as u32)),
                 requests: engine.requests() as i64,
+                waiting: 0,
                 weight: 1.0,
             })
             .collect();
@@ -145,7 +146,7 @@ impl Router {
             known: self.matches.known(),
             load_there: least(&|slot| cached[slot] == most),
             load_least: least(&|_| true),
-            load_of_one: Work { queued_tokens: row.tokens.into(), requests: 1, weight: 1.0 }.load(),
+            load_of_one: Work { queued_tokens: row.tokens.into(), requests: 1, waiting: 0, weight: 1.0 }.load(),
         };
         let course = judge(&facts, thresholds);
         let costs: Vec<f32> = (0..engines.len())
