@@ -42,8 +42,8 @@ impl Sent {
     }
 }
 
-/// Does something with the fingerprint of a request's prompt, as one of row `model`; with none where no pool of it looks
-/// for prompts, or there is none.
+/// Does something with the fingerprint of a request's prompt, as one of row `model`; with none where no pool of it
+/// looks for prompts, or there is none.
 pub(crate) fn with<T>(
     gateway: &Gateway,
     intake: Option<&Intake>,

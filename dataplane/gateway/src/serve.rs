@@ -164,9 +164,9 @@ async fn infer(
         }
     };
     // Nobody will be asked again: a long answer must not keep a long prompt in memory.
+    let tables = tries.tables().clone();
     drop(intake);
 
-    let tables = tries.tables();
     let served = served(tables.routes(), at.model, &at.grant);
     let Asked { mut upstream, sent_at, arrived, adds_usage, body } = asked;
     let (opened, slot) = (Mono::now(), at.grant.slot);

@@ -1,8 +1,9 @@
 //! What engines' caches hold, for the table of where prompts are cached: their capacities, whose caches are empty, and
 //! how large the table should be for all of them.
 //!
-//! Owner: the publisher, which looks a few dozen times a second and before every table. A cache that was emptied without
-//! a restart of its engine is not noticed: its prompts are looked for there until newer ones have taken their room.
+//! Owner: the publisher, which looks a few dozen times a second and before every table. A cache that was emptied
+//! without a restart of its engine is not noticed: its prompts are looked for there until newer ones have taken their
+//! room.
 
 use std::collections::HashMap;
 use std::sync::Arc;

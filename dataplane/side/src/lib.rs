@@ -1,10 +1,10 @@
 //! The half of the data plane that is not on a core: readiness, names, snapshots, the metrics page, the request log.
 //!
-//! Reading order: [`run`] (what is started and how it ends), [`table`] (configuration to route table), `publish` (route
-//! table to cores), `caches` (what engines' caches hold), `resolve` (names to addresses), `probe` (may an engine get requests), `scrape` (what an engine says
-//! of itself), `pace` (when), `roster` (who is asked), `reload` and `watch_file` (another configuration while it runs),
-//! `page` (what operators ask), `access` (what requests did), `breakers` (what is said when they fail). The binary
-//! fills a [`SideSetup`] and keeps the [`Side`] to its end.
+//! Reading order: [`run`] (what is started and how it ends), [`table`] (configuration to route table), `publish`
+//! (route table to cores), `caches` (what engines' caches hold), `resolve` (names to addresses), `probe` (may an
+//! engine get requests), `scrape` (what an engine says of itself), `pace` (when), `roster` (who is asked), `reload`
+//! and `watch_file` (another configuration while it runs), `page` (what operators ask), `access` (what requests did),
+//! `breakers` (what is said when they fail). The binary fills a [`SideSetup`] and keeps the [`Side`] to its end.
 //!
 //! One thread with an ordinary runtime. It never routes a request and never waits for a core: it writes cells, puts
 //! tables and messages, and reads cells and rings.
