@@ -61,7 +61,8 @@ fn two_models_in_turn_each_use_both_of_their_engines() {
 fn ties_among_eight_engines_are_even() {
     let engines: Vec<Engine> = (0..8).map(|_| Engine::local()).collect();
     let endpoints: Vec<(&str, &Engine)> = engines.iter().map(|engine| ("m", engine)).collect();
-    // An engine that has the prompt would be none of the equals. A sample of its metrics would end the tie: one that is caught at work is passed over until the next.
+    // An engine that has the prompt would be none of the equals. A sample of an engine's metrics would end the tie,
+    // too: one that is caught at work is passed over until the next.
     let gateway = gateway(&endpoints, "scrape_interval: 10m\nprefix: { approx_tree: { enabled: false } }");
     // Four and a half times the deviation of a fair draw; in full length that is the trial's 1.5 %.
     let (each, margin) = if is_full() { (2_500, 0.015) } else { (500, 0.034) };
