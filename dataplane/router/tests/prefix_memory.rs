@@ -13,6 +13,7 @@ const ENGINES: u32 = 8;
 const BLOCKS: u32 = 32;
 
 /// Memory of this process that is in RAM.
+#[expect(clippy::disallowed_methods, reason = "a test runs on no core")]
 fn resident_bytes() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux");
     let pages: usize = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("a number");
