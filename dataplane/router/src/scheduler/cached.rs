@@ -95,19 +95,22 @@ impl Cached<'_> {
     }
 }
 
-/// What an engine has to do, as far as is known: our own requests, or the engine's where those are more. What others
-/// sent there has no tokens. One that comes when its batch is known to be full waits.
+/// What an engine has to do, as far as is known: our own requests, which are counted as they come and go, and those of
+/// its newest sample that are not ours. What others sent there has no tokens. One that comes when the batch is known to
+/// be full waits.
 pub fn work(ctx: &Context<'_>, candidate: &Candidate) -> Work {
-    let own = ctx.board.in_flight(candidate.slot).max(0);
     let cells = ctx.board.endpoint(candidate.slot);
-    let sample = ctx.sample(candidate.slot).map(|sample| (i64::from(sample.running), i64::from(sample.waiting)));
-    let (running, waiting) = sample.unwrap_or_default();
-    let requests = own.max(running + waiting);
+    let sample = ctx.sample(candidate.slot);
+    let foreign = sample.map_or(0, |_| i64::from(cells.foreign()));
+    let requests = ctx.board.in_flight(candidate.slot).max(0) + foreign;
     let queued_tokens = match ctx.cached {
         Some(cached) => cached.table.ledger().queued(candidate.slot),
         None => ctx.board.tokens_in_flight(candidate.slot),
     };
     let batch = cells.batch_capacity().filter(|_| cells.is_capacity_limit());
-    let waiting = batch.map_or(waiting, |batch| waiting.max(requests + 1 - i64::from(batch)));
+    let waiting = match batch {
+        Some(batch) => (requests + 1 - i64::from(batch)).max(0),
+        None => sample.map_or(0, |sample| i64::from(sample.waiting)).min(requests),
+    };
     Work { queued_tokens, requests, waiting, weight: candidate.weight }
 }

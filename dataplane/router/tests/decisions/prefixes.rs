@@ -116,13 +116,14 @@ fn an_overloaded_engine_is_left_though_it_has_the_prompt() {
         let mut prompts = Prompts::pool(4, scorers, "p2c");
         let slot = prompts.send(&text(1, 8)).slot;
         // Work of others, of which the engine tells.
-        let busy =
-            |running| Sample { running, waiting: 0, kv_usage_ratio: None, drain_rate: None, at: Mono(NOW.0 - 1) };
-        prompts.world.board.endpoint(slot).set_sample(&busy(20));
-        assert_eq!(word(&prompts.send(&text(1, 8))), "cache_hit", "{scorers:?}");
-        prompts.world.board.endpoint(slot).set_sample(&busy(2000));
-        let grant = prompts.send(&text(1, 8));
-        assert_eq!((grant.slot == slot, word(&grant)), (false, "load_balance_override"), "{scorers:?}");
+        for (foreign, expected) in [(20, "cache_hit"), (2000, "load_balance_override")] {
+            let cells = prompts.world.board.endpoint(slot);
+            cells.set_foreign(foreign);
+            let at = Mono(NOW.0 - 1);
+            cells.set_sample(&Sample { running: foreign, waiting: 0, kv_usage_ratio: None, drain_rate: None, at });
+            let grant = prompts.send(&text(1, 8));
+            assert_eq!((grant.slot == slot, word(&grant)), (foreign == 20, expected), "{scorers:?}");
+        }
     }
 }
 

@@ -196,11 +196,9 @@ impl Scraper {
 
     fn take(&mut self, stats: &contract::EngineStats, own: u32) {
         let lesson = self.learner.take(stats, own, Mono::now());
-        if lesson.is_anew {
-            self.shared.prefixes.ledger().forget(self.slot);
-        }
         let cells = self.shared.board.endpoint(self.slot);
         if lesson.is_anew {
+            self.shared.prefixes.ledger().forget(self.slot);
             self.inquiry.again();
         }
         cells.set_batch_capacity(lesson.batch_capacity);
