@@ -3,7 +3,7 @@
 use std::thread::sleep;
 
 use llmgw_test_kit::raw::Connection;
-use llmgw_test_kit::{Signal, chat, wait_for};
+use llmgw_test_kit::{Signal, chat, full_or, wait_for};
 use serde_json::json;
 
 use super::rig::{A_WHILE, Rig, TWO_BANDS, stalled};
@@ -30,10 +30,11 @@ fn a_client_that_leaves_frees_its_turn_at_once_and_reaches_no_engine() {
 // D5
 #[test]
 fn a_gateway_that_ends_refuses_those_that_wait_and_finishes_those_that_run() {
-    let mut rig = Rig::start(2, TWO_BANDS);
-    let held = rig.hold(2);
-    let waiting: Vec<_> = (0..5).map(|_| rig.ask("low", &chat("waits"))).collect();
-    rig.wait_until_waiting(5);
+    let (running, queued) = full_or((20, 50), (2, 5));
+    let mut rig = Rig::start(running, TWO_BANDS);
+    let held = rig.hold(running.into());
+    let waiting: Vec<_> = (0..queued).map(|_| rig.ask("low", &chat("waits"))).collect();
+    rig.wait_until_waiting(queued);
     rig.gateway.process().signal(Signal::TERM).expect("a signal");
     for call in waiting {
         let reply = call.reply();

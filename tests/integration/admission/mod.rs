@@ -3,6 +3,7 @@
 mod capacity;
 mod change;
 mod ends;
+mod flood;
 mod gate;
 mod heartbeat;
 mod order;

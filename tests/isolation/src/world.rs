@@ -59,6 +59,9 @@ pub struct Case {
     pub bronze: usize,
     /// Whether the gate holds anybody back.
     pub admission: bool,
+    /// Whether a request of the high band that finds the batch full ends the newest of the low one, which then comes
+    /// again: what no gateway of ours does, measured beside what it does.
+    pub takes_out: bool,
     /// Part of the batch that the low band may fill.
     pub share: f64,
     /// Ceiling of the high band; from 1000 on it never waits.
@@ -82,6 +85,8 @@ pub struct Figures {
     pub waited: u64,
     pub refused: u64,
     pub preemptions: u64,
+    /// Requests of the low band that were ended to make room.
+    pub taken_out: u64,
 }
 
 impl Figures {
@@ -121,6 +126,7 @@ struct Request {
     client: Option<usize>,
     held: Option<(Grant, Option<PoolPlace<Arc<Board>>>)>,
     priority: i64,
+    job: Option<JobId>,
 }
 
 struct Core {
@@ -197,7 +203,15 @@ impl World {
             engine_at: None,
             jobs: HashMap::new(),
             requests: Vec::new(),
-            figures: Figures { ttft_ms: Vec::new(), goodput: 0.0, passed: 0, waited: 0, refused: 0, preemptions: 0 },
+            figures: Figures {
+                ttft_ms: Vec::new(),
+                goodput: 0.0,
+                passed: 0,
+                waited: 0,
+                refused: 0,
+                preemptions: 0,
+                taken_out: 0,
+            },
             tokens: 0,
             left: case.platinum,
             case,
@@ -225,7 +239,11 @@ impl World {
         match what {
             Happens::Comes(client) => self.submit(BRONZE, Some(client)),
             Happens::High => {
+                let is_full = self.board.in_flight(SLOT) >= i64::from(BATCH);
                 self.submit(PLATINUM, None);
+                if is_full && self.case.takes_out {
+                    self.take_out();
+                }
                 let pause = -self.chance.unit().max(1e-12).ln() * self.case.every;
                 self.at(self.now + (pause * SECOND as f64) as u64, Happens::High);
             }
@@ -237,6 +255,7 @@ impl World {
             Happens::Reaches(request) => {
                 let id = self.batch.submit(self.now, engine::job(self.requests[request].priority, request as u64));
                 self.jobs.insert(id, request);
+                self.requests[request].job = Some(id);
                 self.engine();
             }
             Happens::Engine => self.engine(),
@@ -262,7 +281,8 @@ impl World {
         let priority = if band == PLATINUM { -400 } else { -100 };
         let (home, came) = (request as u32 % CORES, self.now);
         let is_measured = client.is_none();
-        self.requests.push(Request { home, came, is_measured, client, held: None, priority });
+        self.requests.push(Request { home, came, is_measured, client, held: None, priority, job: None });
+
         let wanted = self.wanted();
         let map = Map { table: self.snapshot.table(), rings: &[], profiles: &self.profiles };
         let core = &mut self.cores[home as usize];
@@ -294,6 +314,19 @@ impl World {
             }
         }
         self.pay(home);
+    }
+
+    /// Ends the newest of the low band at the engine; its client comes again at once.
+    fn take_out(&mut self) {
+        let newest = self.jobs.iter().filter(|(_, at)| self.requests[**at].client.is_some()).max_by_key(|(_, at)| **at);
+        let Some((id, request)) = newest.map(|(id, request)| (*id, *request)) else { return };
+        self.figures.taken_out += 1;
+        self.batch.abort(self.now, id);
+        self.jobs.remove(&id);
+        let (home, client) = (self.requests[request].home, self.requests[request].client);
+        drop(self.requests[request].held.take());
+        self.pay(home);
+        self.at(self.now + NETWORK, Happens::Comes(client.expect("of the low band")));
     }
 
     fn wanted(&self) -> Wanted<'static> {
@@ -459,7 +492,10 @@ fn table(case: &Case) -> RouteTable {
         saturation_ceiling,
         capacity_share,
     };
-    let bands = vec![band("bronze", 100, 0.30, case.share), band("platinum", 400, case.high_ceiling, 1.0)];
+    let bands = vec![
+        band("bronze", 100, if case.takes_out { 0.0 } else { 0.30 }, case.share),
+        band("platinum", 400, case.high_ceiling, 1.0),
+    ];
     let admission = llmgw_types::admission::Admission { bands, ..Default::default() };
     RouteTable {
         generation: 1,

@@ -25,6 +25,7 @@ const BASE: Case = Case {
     ramp: 40.0,
     bronze: 500,
     admission: true,
+    takes_out: false,
     share: 0.95,
     high_ceiling: 1.0,
     kv_by_band: false,
@@ -32,6 +33,10 @@ const BASE: Case = Case {
     every: 3.0,
     seed: 1,
 };
+
+fn is_full() -> bool {
+    std::env::var_os("LLMGW_FULL_TRIALS").is_some_and(|value| value == "1")
+}
 
 fn say(what: &str, figures: &Figures) {
     println!(
@@ -116,9 +121,24 @@ fn slower_prefill_and_a_flood_in_step_cost_more() {
     compare("all at once, all as long", Case { ramp: 0.5, platinum: 400, ..TWO_FREE });
 }
 
+/// What would hold both bars at any pace, measured beside what is done: no place is left free, and the newest request of
+/// the flood goes when a better one comes.
+#[test]
+fn ending_the_newest_of_the_flood_would_cost_less_than_places_left_free() {
+    for (engine, _) in ENGINES {
+        // Rare ones take minutes to come together.
+        let paces: &[f64] = if is_full() { &[30.0, 3.0] } else { &[3.0] };
+        for &every in paces {
+            let case = Case { engine, takes_out: true, share: 1.0, every, platinum: 1000, ..BASE };
+            let Outcome { on, loss, .. } = compare(&format!("taken out, one in {every} s"), case);
+            assert!(on <= FIFO_BAR && loss <= LOSS_BAR, "{engine:?}: x {on}, {loss}");
+        }
+    }
+}
+
 #[test]
 fn a_flood_of_five_thousand_changes_nothing_for_the_highest_band() {
-    if std::env::var_os("LLMGW_FULL_TRIALS").is_none_or(|value| value != "1") {
+    if !is_full() {
         return;
     }
     for (engine, bar) in ENGINES {
