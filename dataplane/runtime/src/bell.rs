@@ -4,18 +4,15 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::doze::Doze;
 use crate::source::Source;
 
-/// Rung by any thread, slept on by one.
-///
-/// Protocol: a sender pushes its message, fences, then looks whether the receiver sleeps. The receiver says that it
-/// sleeps, fences, then looks for messages once more. In one total order either the sender sees the sleeper or the
-/// receiver sees the message. A false ring costs one turn; a missing one cannot happen.
+/// Rung by any thread, slept on by one. In which order: [`crate::doze`].
 pub struct Bell {
     fd: OwnedFd,
-    asleep: AtomicBool,
+    doze: Doze<AtomicBool>,
     rung: AtomicU64,
 }
 
@@ -29,15 +26,14 @@ impl Bell {
         }
         // SAFETY: just opened and owned by nobody else.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        Ok(Self { fd, asleep: AtomicBool::new(false), rung: AtomicU64::new(0) })
+        Ok(Self { fd, doze: Doze::awake(AtomicBool::new(false)), rung: AtomicU64::new(0) })
     }
 
     /// Wakes the receiver if it sleeps. Call after the message is in its lane.
     ///
     /// Cost: a fence and a load; a system call only for a sleeping receiver.
     pub fn ring_if_asleep(&self) {
-        fence(Ordering::SeqCst);
-        if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::AcqRel) {
+        if self.doze.must_wake() {
             self.rung.fetch_add(1, Ordering::Relaxed);
             let one = 1u64.to_ne_bytes();
             // SAFETY: the buffer outlives the call, the descriptor is open. A full counter (2^64 - 2 rings unread)
@@ -51,13 +47,9 @@ impl Bell {
         self.rung.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn say_asleep(&self) {
-        self.asleep.store(true, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-    }
-
-    pub(crate) fn say_awake(&self) {
-        self.asleep.store(false, Ordering::Relaxed);
+    /// Whether its receiver may sleep; see [`Doze::may_sleep`].
+    pub(crate) fn may_sleep(&self, look: impl FnMut() -> bool) -> bool {
+        self.doze.may_sleep(look)
     }
 }
 
@@ -87,6 +79,6 @@ fn take_ring(fd: RawFd) -> io::Result<()> {
 #[cfg(test)]
 impl Bell {
     pub(crate) fn asleep(&self) -> bool {
-        self.asleep.load(Ordering::SeqCst)
+        self.doze.is_asleep()
     }
 }

@@ -14,6 +14,7 @@
 pub mod bell;
 pub mod catch;
 pub mod cores;
+pub mod doze;
 pub mod driver;
 pub mod io;
 pub mod late;

@@ -139,14 +139,12 @@ impl<M> Mailbox<M> {
     /// nothing.
     pub async fn receive(&mut self, into: &mut Vec<M>) {
         loop {
-            self.take(into);
-            if !into.is_empty() {
-                return;
-            }
-            self.bell.say_asleep();
-            self.take(into);
-            if !into.is_empty() {
-                self.bell.say_awake();
+            let Self { lanes, bell, next, .. } = self;
+            let look = || {
+                take(lanes, next, into);
+                !into.is_empty()
+            };
+            if !bell.may_sleep(look) {
                 return;
             }
             self.sleeper.wait().await;
@@ -156,22 +154,23 @@ impl<M> Mailbox<M> {
     /// Takes what has arrived, as [`Mailbox::receive`], without a wait. Whatever was sent before a message that is
     /// taken already is taken then, at most a turn's worth.
     pub fn look(&mut self, into: &mut Vec<M>) {
-        self.take(into);
+        take(&self.lanes, &mut self.next, into);
     }
+}
 
-    fn take(&mut self, into: &mut Vec<M>) {
-        let count = self.lanes.len();
-        for step in 0..count {
-            let lane = &self.lanes[(self.next + step) % count];
-            while into.len() < TURN_MESSAGES {
-                match lane.queue.pop() {
-                    Some(message) => into.push(message),
-                    None => break,
-                }
+/// Takes a turn's worth, beginning with the lane `next`.
+fn take<M>(lanes: &[Arc<Lane<M>>], next: &mut usize, into: &mut Vec<M>) {
+    let count = lanes.len();
+    for step in 0..count {
+        let lane = &lanes[(*next + step) % count];
+        while into.len() < TURN_MESSAGES {
+            match lane.queue.pop() {
+                Some(message) => into.push(message),
+                None => break,
             }
         }
-        self.next = (self.next + 1) % count.max(1);
     }
+    *next = (*next + 1) % count.max(1);
 }
 
 /// A place for the newest of something: a writer replaces what was not taken yet. No lock, no queue.

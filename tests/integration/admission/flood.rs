@@ -72,8 +72,8 @@ impl Figures {
     }
 }
 
-/// Interactive requests one after the other beside so many clients of the flood.
-fn run(policy: Policy, clients: usize, is_held: bool) -> Figures {
+/// So many interactive requests, one after the other, beside so many clients of the flood.
+fn run(policy: Policy, clients: usize, is_held: bool, count: u64) -> Figures {
     let engine = Engine::local_with(|config| {
         config.batch.policy = policy;
         config.batch.max_num_seqs = BATCH;
@@ -100,7 +100,7 @@ fn run(policy: Policy, clients: usize, is_held: bool) -> Figures {
     }
     let (before, began) = (flood.answered.load(Ordering::Relaxed), Instant::now());
     let mut times: Vec<f64> = Vec::new();
-    for at in 0..full_or(200, 5) {
+    for at in 0..count {
         times.push(ask(&gateway));
         // Anywhere in the engine's steps, and far enough apart to find the place that is left free.
         sleep(Duration::from_micros(100_000 + 7_919 * (at % 13)));
@@ -120,8 +120,9 @@ fn run(policy: Policy, clients: usize, is_held: bool) -> Figures {
 fn a_flood_over_sockets_waits_for_its_turn_and_interactive_requests_are_answered() {
     let clients = full_or(500, 48);
     for policy in [Policy::Fifo, Policy::Priority] {
-        let alone = run(policy, 0, true);
-        let held = run(policy, clients, true);
+        let count = full_or(200, 5);
+        let alone = run(policy, 0, true, count);
+        let held = run(policy, clients, true, count);
         let say = |what: &str, figures: &Figures| {
             let (p50, p90, p99) = (figures.part(0.5), figures.part(0.9), figures.part(0.99));
             let rate = figures.answered_a_second;
@@ -130,7 +131,7 @@ fn a_flood_over_sockets_waits_for_its_turn_and_interactive_requests_are_answered
         say("alone", &alone);
         say(&format!("beside {clients}"), &held);
         if full_or(true, false) {
-            say(&format!("beside {clients}, nobody held back"), &run(policy, clients, false));
+            say(&format!("beside {clients}, nobody held back"), &run(policy, clients, false, 5));
         }
     }
 }

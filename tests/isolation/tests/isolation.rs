@@ -121,8 +121,8 @@ fn slower_prefill_and_a_flood_in_step_cost_more() {
     compare("all at once, all as long", Case { ramp: 0.5, platinum: 400, ..TWO_FREE });
 }
 
-/// What would hold both bars at any pace, measured beside what is done: no place is left free, and the newest request of
-/// the flood goes when a better one comes.
+/// What would hold both bars at any pace, measured beside what is done: no place is left free, and the newest request
+/// of the flood goes when a better one comes.
 #[test]
 fn ending_the_newest_of_the_flood_would_cost_less_than_places_left_free() {
     for (engine, _) in ENGINES {
