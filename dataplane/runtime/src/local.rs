@@ -18,7 +18,7 @@ use std::time::Duration;
 use llmgw_kit::clock::Mono;
 
 use ring::{Ring, Wait};
-pub(crate) use ring::{RingFd, receive_now};
+pub(crate) use ring::{RingFd, RingPlace, receive_now};
 use tasks::Tasks;
 
 thread_local! {

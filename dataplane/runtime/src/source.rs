@@ -13,7 +13,7 @@ use std::task::{Context, Poll, ready};
 
 use monoio::net::UnixStream;
 
-use crate::local::RingFd;
+use crate::local::{RingFd, RingPlace};
 
 type Wait = RefCell<Option<Pin<Box<dyn Future<Output = ()>>>>>;
 
@@ -49,6 +49,14 @@ impl Source {
         match self {
             Self::Ring(fd) => fd.raw(),
             Self::Epoll(fd) => fd.stream.as_raw_fd(),
+        }
+    }
+
+    /// Where it is on the ring; none on epoll.
+    pub(crate) fn place(&self) -> Option<RingPlace> {
+        match self {
+            Self::Ring(fd) => Some(fd.place()),
+            Self::Epoll(_) => None,
         }
     }
 

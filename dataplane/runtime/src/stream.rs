@@ -4,17 +4,22 @@
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use crate::io::Io;
-use crate::local::receive_now;
+use crate::local::{RingPlace, receive_now};
 use crate::source::Source;
 
 /// A connection; clones name the same one. Closed when the last clone is gone.
 #[derive(Clone)]
-pub struct Socket(Rc<Source>);
+pub struct Socket {
+    source: Rc<Source>,
+    /// What its source says too, at hand: a stream that was silent has its source far from the cache.
+    fd: RawFd,
+    place: Option<RingPlace>,
+}
 
 /// Parts of one write; further ones go with the next.
 const PARTS_MAX: usize = 16;
@@ -24,27 +29,29 @@ const JOINED_MAX: usize = 4096;
 impl Socket {
     /// Ties a connected, non-blocking socket to this core's driver.
     pub(crate) fn new(fd: OwnedFd) -> io::Result<Self> {
-        Source::new(fd).map(Rc::new).map(Self)
+        let source = Source::new(fd)?;
+        let (fd, place) = (source.raw(), source.place());
+        Ok(Self { source: Rc::new(source), fd, place })
     }
 
     /// Ready when the connection is made, or has failed.
     pub(crate) fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<()> {
-        self.0.poll_writable(cx)
+        self.source.poll_writable(cx)
     }
 
     pub(crate) fn raw(&self) -> i32 {
-        self.0.raw()
+        self.fd
     }
 }
 
 impl Io for Socket {
     fn poll_read(&self, cx: &mut Context<'_>, buf: &mut Vec<u8>, room: usize) -> Poll<io::Result<usize>> {
-        if let Source::Ring(fd) = &*self.0 {
-            return fd.poll_read(cx, buf, room);
+        if let Some(place) = self.place {
+            return place.poll_read(cx, buf, room);
         }
         loop {
             match receive_now(self.raw(), buf, room) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready!(self.0.poll_readable(cx)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready!(self.source.poll_readable(cx)),
                 received => return Poll::Ready(received),
             }
         }
@@ -53,7 +60,7 @@ impl Io for Socket {
     fn poll_write(&self, cx: &mut Context<'_>, parts: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         loop {
             match send_now(self.raw(), parts) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready!(self.0.poll_writable(cx)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready!(self.source.poll_writable(cx)),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 sent => return Poll::Ready(sent),
             }

@@ -422,10 +422,9 @@ impl RingFd {
         self.fd.as_raw_fd()
     }
 
-    /// See [`crate::io::Io::poll_read`].
-    pub(crate) fn poll_read(&self, cx: &Context<'_>, buf: &mut Vec<u8>, room: usize) -> Poll<io::Result<usize>> {
-        super::with(|local| local.ring.borrow_mut().poll_read(self.place, cx, buf, room))
-            .unwrap_or(Poll::Ready(Err(io::ErrorKind::NotConnected.into())))
+    /// Where it is, for as long as it lives.
+    pub(crate) fn place(&self) -> RingPlace {
+        RingPlace(self.place)
     }
 
     /// Ready once after the descriptor became readable; for those that are not received from.
@@ -456,6 +455,18 @@ impl RingFd {
             Poll::Pending
         })
         .unwrap_or(Poll::Ready(()))
+    }
+}
+
+/// Where a descriptor is on this core's ring. To be used only while its [`RingFd`] lives.
+#[derive(Clone, Copy)]
+pub(crate) struct RingPlace(u32);
+
+impl RingPlace {
+    /// See [`crate::io::Io::poll_read`].
+    pub(crate) fn poll_read(self, cx: &Context<'_>, buf: &mut Vec<u8>, room: usize) -> Poll<io::Result<usize>> {
+        super::with(|local| local.ring.borrow_mut().poll_read(self.0, cx, buf, room))
+            .unwrap_or(Poll::Ready(Err(io::ErrorKind::NotConnected.into())))
     }
 }
 
