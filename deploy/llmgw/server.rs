@@ -199,7 +199,7 @@ impl Server {
                 feed: feeds[number].clone(),
                 board: board.clone(),
                 prefixes: prefixes.clone(),
-                seed: seed.clone(),
+                seed,
                 cells: cells[number].clone(),
                 access: access[number].clone(),
                 readiness: readiness.clone(),

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use llmgw_gateway::CoreSetup;
+use llmgw_kit::chance::Chance;
 use llmgw_kit::clock::Mono;
 use llmgw_obs::rows::RowIdx;
 use llmgw_router::Board;
@@ -15,6 +16,7 @@ use llmgw_router::access::{AccessLog, AccessRing};
 use llmgw_router::feed::Feed;
 use llmgw_router::message::{CoreMessage, Refusal};
 use llmgw_router::metrics::CoreCells;
+use llmgw_router::prefix::{Ledger, Seed, StampTable};
 use llmgw_router::settings::{Limits, Settings, Timeouts};
 use llmgw_runtime::mailbox::{Latest, Mesh};
 use llmgw_runtime::owner::owner_of;
@@ -52,6 +54,7 @@ fn table() -> RouteTable {
             slot: 0,
             gate,
             thresholds: Thresholds::default(),
+            prefix: None,
             members: vec![Member { endpoint: 0, served_as: "m".into() }],
         }],
         models: vec![ModelRoute {
@@ -121,7 +124,9 @@ fn what_a_lane_has_no_room_for_is_refused_at_once_and_the_rest_waits() {
         post: mesh.post(0),
         core_count: 2,
         feed,
+        prefixes: Arc::new(StampTable::new(64, Ledger::new(2, board.slot_count()))),
         board,
+        seed: Seed::drawn(&mut Chance::seeded(1)),
         cells: cells.clone(),
         access: Arc::new(AccessRing::new(64)),
         readiness: Arc::default(),
