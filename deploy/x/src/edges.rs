@@ -59,6 +59,9 @@ pub(crate) const ROOMS: &[Room] = &[
             "llmgw-router",
         ]),
     },
+    // The control plane: who is asking, decided without I/O, and the one room that knows a database.
+    Room { package: "llmgw-tenancy", may_use: Only(&["llmgw-kit", "llmgw-types"]) },
+    Room { package: "llmgw-store", may_use: Only(&["llmgw-kit", "llmgw-types", "llmgw-tenancy"]) },
     // What operators hold: speaks to a server over its admin address, and knows nothing of its insides.
     Room { package: "llmgw-ctl", may_use: Only(&["llmgw-kit"]) },
     // What measures it: knows the wire, never the decisions, so that it cannot repeat their mistakes.
@@ -151,6 +154,11 @@ pub(crate) const WRAPPERS: &[Wrapper] = &[
         because: "TLS towards engines is one library with one provider, ring",
     },
     Wrapper {
+        crates: &["rusqlite", "libsqlite3-sys"],
+        allowed_in: &["llmgw-store"],
+        because: "only the store knows SQL, so that another database is another file in it",
+    },
+    Wrapper {
         crates: &["httparse"],
         allowed_in: &["llmgw-http", "llmgw-engine-sim", "llmgw-load", "llmgw-side", "llmgw-test-kit"],
         because: "the head of a message is read in one room a program",
@@ -179,6 +187,11 @@ pub(crate) const BANS: &[Ban] = &[
         rooms: &["llmgw-runtime", "llmgw-http", "llmgw-gateway"],
         crates: &["tokio", "hyper", "reqwest", "async-std", "smol"],
         because: "a core runs one runtime",
+    },
+    Ban {
+        rooms: &["llmgw-runtime", "llmgw-http", "llmgw-router", "llmgw-gateway", "llmgw-side"],
+        crates: &["rusqlite", "libsqlite3-sys"],
+        because: "the data plane goes on while the database is away",
     },
 ];
 
