@@ -42,6 +42,9 @@ pub(crate) struct Args {
     /// Length of an answer when the request sets none: one number, or MIN-MAX. [default: 64]
     #[arg(long, value_name = "TOKENS", value_parser = output_tokens, help_heading = "API")]
     output_tokens: Option<(u32, u32)>,
+    /// Tokens of an event of a stream; the first is sent at once. [default: 1]
+    #[arg(long, value_name = "TOKENS", help_heading = "API")]
+    stream_interval: Option<u32>,
     /// Numbers in an embedding. [default: 8]
     #[arg(long, value_name = "COUNT", help_heading = "API")]
     embedding_dims: Option<usize>,
@@ -244,6 +247,7 @@ impl Args {
         }
         cfg.api_key = self.api_key.or(cfg.api_key);
         set(&mut cfg.max_model_len, self.max_model_len);
+        set(&mut cfg.stream_interval, self.stream_interval);
         set(&mut cfg.embedding_dims, self.embedding_dims);
         set(&mut cfg.keep_alive_ms, self.keep_alive_ms);
         set(&mut cfg.seed, self.seed);

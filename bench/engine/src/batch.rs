@@ -326,15 +326,19 @@ impl Batch {
         preempted
     }
 
+    /// What is planned for a step is found by those who are planned behind it, as in vLLM: a layer writes the keys and
+    /// values of the whole step before it reads any.
     fn plan_prefill(&mut self, step: &mut Step, budget: &mut usize) {
         for &id in &self.running {
             if *budget == 0 {
                 return;
             }
-            if let Some(job) = self.jobs.get(&id).filter(|job| job.prefill_left > 0) {
+            if let Some(job) = self.jobs.get_mut(&id).filter(|job| job.prefill_left > 0) {
                 let tokens = job.prefill_left.min(*budget);
                 *budget -= tokens;
                 step.prefill.push((id, tokens));
+                let len = job.len() - job.prefill_left + tokens;
+                self.store.computed(&mut job.seq, len);
             }
         }
     }
@@ -365,6 +369,7 @@ impl Batch {
             let tokens = job.prefill_left.min(*budget);
             *budget -= tokens;
             step.prefill.push((id, tokens));
+            self.store.computed(&mut job.seq, cached + tokens);
             self.waiting.remove(&turn);
             self.running.push(id);
             events.push(Event::Admitted { id, at, cached_tokens: cached.min(u32::MAX as usize) as u32 });

@@ -127,6 +127,18 @@ fn the_lowest_priority_number_goes_first_only_when_asked_to() {
 }
 
 #[test]
+fn a_prompt_is_found_by_those_that_come_while_it_is_computed() {
+    let mut batch = Batch::new(config());
+    let first = batch.submit(0, job(0, 100, 1));
+    let twin = batch.submit(0, job(0, 100, 1));
+    let later = batch.submit(1, job(0, 100, 1));
+    let events = run(&mut batch);
+    // 64 of 100 tokens in the first step; the second has room for the others.
+    assert_eq!([first, twin, later].map(|id| cached(&events, id)), [0, 96, 96]);
+    assert_eq!(batch.totals().cache_hits, 192);
+}
+
+#[test]
 fn a_second_turn_finds_the_first_turn_and_its_answer() {
     let mut batch = Batch::new(config());
     batch.submit(0, job(0, 40, 24));

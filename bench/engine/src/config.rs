@@ -28,6 +28,8 @@ pub struct EngineConfig {
     /// Length of an answer when the request sets none, in tokens: drawn from the prompt's hash between these two.
     pub output_tokens_min: u32,
     pub output_tokens_max: u32,
+    /// Tokens of an event of a stream, but for the first, which is sent at once; vLLM and SGLang have the same flag.
+    pub stream_interval: u32,
     /// Numbers in an embedding.
     pub embedding_dims: usize,
     pub vocabulary: Vocabulary,
@@ -62,6 +64,7 @@ impl Default for EngineConfig {
             max_model_len: 131_072,
             output_tokens_min: 64,
             output_tokens_max: 64,
+            stream_interval: 1,
             embedding_dims: 8,
             vocabulary: Vocabulary::Vllm,
             metrics_text: None,

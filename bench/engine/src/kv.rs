@@ -42,7 +42,7 @@ struct Block {
 pub struct BlockPool {
     blocks: Vec<Block>,
     cached: HashMap<u64, u32>,
-    /// Least recently used first.
+    /// Those without contents first, then the least recently used.
     free_head: u32,
     free_tail: u32,
     free_count: usize,
@@ -127,14 +127,15 @@ impl BlockPool {
         }
     }
 
-    /// Gives blocks back. The last of a sequence is evicted before the first: beginnings are shared more often.
+    /// Gives blocks back. The last of a sequence is evicted before the first: beginnings are shared more often. Blocks
+    /// that nobody could find again are used before any of those, the newest of them first, as vLLM does.
     pub fn give_back(&mut self, taken: &[u32]) {
         for &idx in taken.iter().rev() {
             let block = &mut self.blocks[idx as usize];
             debug_assert!(block.users > 0, "block {idx} given back twice");
             block.users = block.users.saturating_sub(1);
             if block.users == 0 {
-                self.push_free(idx);
+                if block.hash.is_some() { self.push_free(idx) } else { self.push_free_first(idx) }
             }
         }
     }
@@ -179,6 +180,18 @@ impl BlockPool {
             tail => self.blocks[tail as usize].next = idx,
         }
         self.free_tail = idx;
+        self.free_count += 1;
+    }
+
+    fn push_free_first(&mut self, idx: u32) {
+        let head = self.free_head;
+        self.blocks[idx as usize].prev = NONE;
+        self.blocks[idx as usize].next = head;
+        match head {
+            NONE => self.free_tail = idx,
+            head => self.blocks[head as usize].prev = idx,
+        }
+        self.free_head = idx;
         self.free_count += 1;
     }
 
@@ -250,6 +263,20 @@ mod tests {
         assert_eq!((pool.matching(&old), pool.matching(&young)), (1, 2));
         pool.take_one().unwrap();
         assert_eq!((pool.matching(&old), pool.matching(&young)), (0, 2));
+    }
+
+    #[test]
+    fn a_block_without_contents_is_used_before_any_with_them() {
+        let mut pool = BlockPool::new(3, true);
+        let hashes = chain(0, &tokens(0, 32), 16);
+        let (taken, _) = pool.take(&hashes, 3).unwrap();
+        fill_all(&mut pool, &taken, &hashes);
+        pool.give_back(&taken);
+        for _ in 0..5 {
+            let last = pool.take_one().unwrap();
+            assert_eq!((last, pool.matching(&hashes)), (taken[2], 2));
+            pool.give_back(&[last]);
+        }
     }
 
     #[test]

@@ -148,7 +148,8 @@ impl Store {
         }
     }
 
-    /// Records that the first `len` tokens are computed: from here on others find them.
+    /// Records that the first `len` tokens are computed, or will be in the step that is planned: from here on others
+    /// find them.
     pub(crate) fn computed(&mut self, seq: &mut Sequence, len: usize) {
         if let Store::Blocks { pool, block_tokens } = self {
             let before = seq.hashes.len();

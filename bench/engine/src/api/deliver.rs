@@ -212,12 +212,18 @@ async fn stream(reply: &mut Reply<'_, '_>, plan: &Plan, shape: &Shape, source: S
     let mut done = vec![false; plan.choices.len()];
     let prompt = plan.prompt_tokens();
     let event_bytes = reply.faults.event_bytes.unwrap_or_default();
+    // A stream that paces itself says how far apart its events are.
+    let interval = match source {
+        Source::Batch { .. } => reply.shared.lock().cfg.stream_interval.max(1),
+        Source::SelfPaced { .. } => 1,
+    };
     let (mut events, mut has_roles) = (0, shape.kind == Kind::Completion);
     loop {
         let mut progressed = false;
         for (idx, choice) in plan.choices.iter().enumerate() {
             let (there, ended) = source.available(idx, choice.tokens);
-            if done[idx] || there <= sent[idx] && !ended {
+            let least = if sent[idx] == 0 { 1 } else { interval };
+            if done[idx] || there.saturating_sub(sent[idx]) < least && !ended {
                 continue;
             }
             if !has_roles {
@@ -230,7 +236,7 @@ async fn stream(reply: &mut Reply<'_, '_>, plan: &Plan, shape: &Shape, source: S
             progressed = true;
             if there > sent[idx] {
                 let at = sent[idx];
-                sent[idx] += 1;
+                sent[idx] += least.min(there - at);
                 events += 1;
                 let is_last = ended && sent[idx] == there;
                 done[idx] = is_last;
@@ -244,7 +250,7 @@ async fn stream(reply: &mut Reply<'_, '_>, plan: &Plan, shape: &Shape, source: S
                 if reply.faults.stamp == Some(true) {
                     usage.push_str(&format!(",\"sent_unix_ns\":{}", reply.shared.unix_ns()));
                 }
-                let event = shape.token_event(idx, choice, at, end, Extra { usage: &usage, event_bytes });
+                let event = shape.token_event(idx, choice, at..sent[idx], end, Extra { usage: &usage, event_bytes });
                 reply.piece(event.as_bytes()).await?;
             } else {
                 done[idx] = true;

@@ -3,6 +3,7 @@
 //! Pure. The words come from a hash of the prompt and the request's seed; `temperature` does not change them.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -60,9 +61,17 @@ impl Choice {
         }
     }
 
+    /// The text of some tokens.
+    pub(crate) fn pieces(&self, tokens: Range<u32>) -> Cow<'_, str> {
+        match tokens.len() {
+            1 => self.piece(tokens.start),
+            _ => Cow::Owned(tokens.map(|idx| self.piece(idx)).collect()),
+        }
+    }
+
     /// The text of the first `tokens` tokens.
     pub(crate) fn text(&self, tokens: u32) -> String {
-        (0..tokens).map(|idx| self.piece(idx)).collect()
+        self.pieces(0..tokens).into_owned()
     }
 }
 

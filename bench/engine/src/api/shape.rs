@@ -3,6 +3,7 @@
 //! Streams are built by hand rather than through a tree: an event is written for every token of every stream.
 
 use std::fmt::Write as _;
+use std::ops::Range;
 
 use serde_json::Value;
 
@@ -56,10 +57,18 @@ impl Shape {
         out
     }
 
-    /// The event of token `at` of a choice; `is_last` puts the finish reason on it, `ends` the fingerprint.
+    /// The event of some tokens of a choice; `end` says whether the finish reason and the fingerprint are on it. The
+    /// first token of a call stands alone.
     ///
     /// `event_bytes` lengthens the text so that the event has that size.
-    pub(crate) fn token_event(&self, idx: usize, choice: &Choice, at: u32, end: End, extra: Extra<'_>) -> String {
+    pub(crate) fn token_event(
+        &self,
+        idx: usize,
+        choice: &Choice,
+        tokens: Range<u32>,
+        end: End,
+        extra: Extra<'_>,
+    ) -> String {
         let mut out = self.event_start();
         let finish = match end {
             End::No => "null".to_owned(),
@@ -89,18 +98,18 @@ impl Shape {
         match &choice.content {
             Content::Call { name, .. } => {
                 out.push_str(r#""content":null,"tool_calls":[{"#);
-                if at == 0 {
+                if tokens.start == 0 {
                     let id = self.call_id(idx);
                     let name = text(name);
                     let _ = write!(out, r#""id":{id},"type":"function","index":0,"function":{{"name":{name}}}}}]"#);
                 } else {
-                    let piece = text(&choice.piece(at));
+                    let piece = text(&choice.pieces(tokens));
                     let _ = write!(out, r#""index":0,"function":{{"arguments":{piece}}}}}]"#);
                 }
             }
             Content::Words | Content::Clipped(_) => {
                 out.push_str(if self.kind == Kind::Chat { r#""content":"# } else { r#""text":"# });
-                let mut piece = text(&choice.piece(at));
+                let mut piece = text(&choice.pieces(tokens));
                 let missing = extra.event_bytes.saturating_sub(out.len() + piece.len() + tail.len());
                 if missing > 0 {
                     piece.pop();

@@ -32,6 +32,16 @@ fn the_same_prompt_gets_the_same_words_streamed_or_whole_on_any_engine() {
 }
 
 #[test]
+fn a_stream_may_send_some_tokens_in_one_event_but_the_first_at_once() {
+    let engine = start(EngineConfig { stream_interval: 3, ..config() });
+    let reply = Client::connect(&engine).chat(&chat(true));
+    let said = |event: &Value| event["choices"][0]["delta"]["content"].as_str().map(|text| text.len() / 4);
+    let tokens: Vec<usize> = reply.events().iter().filter_map(said).collect();
+    assert_eq!(tokens, [0, 1, 3, 1], "{}", reply.text());
+    assert_eq!(reply.said(0), Client::connect(&immediate()).chat(&chat(true)).said(0));
+}
+
+#[test]
 fn choices_differ_and_are_counted_together() {
     let engine = immediate();
     let mut client = Client::connect(&engine);
