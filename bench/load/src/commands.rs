@@ -1,6 +1,7 @@
 //! From options to runs: each command reads what it knows, refuses the rest, runs, and shows its report.
 
 mod compare;
+mod quality;
 mod traffic;
 
 use std::path::PathBuf;
@@ -79,11 +80,12 @@ pub(crate) async fn run(args: &Args) -> Run {
     match (command, is_scenario) {
         ("mock", false) => return compare::mock(args),
         ("compare", false) => return compare::compare(args),
+        ("quality", false) => return quality::quality(args).await,
         _ => {}
     }
     let known = [
         "closed", "open", "streams", "overhead", "cancel", "stalled", "uploads", "mixed", "ring", "replay", "sessions",
-        "compare", "mock",
+        "compare", "mock", "quality",
     ];
     let of_lifetimes = ["drain", "reloads"];
     if !known.contains(&command) && !of_lifetimes.contains(&command) {

@@ -29,6 +29,8 @@ pub struct Events {
 pub struct Event {
     /// When the engine says it sent it, in nanoseconds since 1970.
     pub sent_unix_ns: Option<u64>,
+    /// Prompt tokens that the engine says it had cached.
+    pub cached_tokens: Option<u64>,
 }
 
 impl Events {
@@ -69,18 +71,21 @@ impl Events {
             Some(data) => {
                 self.is_faulty |= self.is_done || data.starts_with(b"{\"error\"");
                 self.count += 1;
-                on(Event { sent_unix_ns: stamp(event) });
+                on(Event { sent_unix_ns: number(event, STAMP), cached_tokens: number(event, CACHED) });
             }
         }
     }
 }
 
-/// The send time a simulated engine writes into its events when asked to.
-fn stamp(event: &[u8]) -> Option<u64> {
-    digits(event, memmem::find(event, STAMP)? + STAMP.len())
+/// The number behind a key.
+fn number(event: &[u8], key: &[u8]) -> Option<u64> {
+    digits(event, memmem::find(event, key)? + key.len())
 }
 
+/// The send time a simulated engine writes into its events when asked to.
 const STAMP: &[u8] = b"\"sent_unix_ns\":";
+/// In the usage, where engines tell it.
+const CACHED: &[u8] = b"\"cached_tokens\":";
 
 fn digits(event: &[u8], from: usize) -> Option<u64> {
     let tail = event.get(from..)?;
@@ -168,6 +173,15 @@ mod tests {
         assert_ne!(one, hash(&stream("a", 1, 5, "y")));
         let cut = stream("a", 1, 5, "x");
         assert_ne!(one, hash(&cut[..cut.len() - 3]));
+    }
+
+    #[test]
+    fn what_the_usage_says_was_cached_is_read() {
+        let text =
+            "data: {\"choices\":[]}\n\ndata: {\"usage\":{\"prompt_tokens_details\":{\"cached_tokens\":512}}}\n\n";
+        let mut seen = Vec::new();
+        Events::default().push(text.as_bytes(), |event| seen.push(event.cached_tokens));
+        assert_eq!(seen, [None, Some(512)]);
     }
 
     #[test]

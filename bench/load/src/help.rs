@@ -13,6 +13,7 @@ llmgw-load measures an OpenAI-compatible server from outside: how fast, how many
   llmgw-load mixed    --url http://127.0.0.1:8080 --admin http://127.0.0.1:9090 --pid 4711
   llmgw-load scenario COMMAND --llmgw target/release/llmgw
   llmgw-load compare  --llmgw target/dist/llmgw --peers nginx,haproxy --rounds 10      (cargo x bench overhead)
+  llmgw-load quality  --llmgw target/ci/llmgw --workloads synthetic --speeds 50                (cargo x bench quality)
 
 COMMANDS
   closed    so many connections, each asks again when it is answered: throughput and cost
@@ -29,6 +30,8 @@ COMMANDS
   ring      what each core of the gateway asks of the kernel under mixed load, counted by the kernel; needs root
   compare   gateways in turn on the same load and pinning, over interleaved rounds: CPU, delays, memory, failures,
             against the bars; a table, and overhead.{json,svg,md}
+  quality   where prompts go: traces and made-up chats as real requests to simulated engines with small caches, under
+            one policy after another; blocks hit, balance, time to the first token; quality.{json,svg,md}
   mock      an engine of ready-made bytes, on one thread, for compare
   drain     as a scenario only: the gateway is told to stop under load, before a client that watches its readiness
   reloads   as a scenario only: half of what the gateway takes, while its configuration changes and streams run
@@ -68,6 +71,13 @@ COMPARE      --llmgw PATH  --stock PATH  --peers NAME,… (stock,nginx,haproxy,e
              --priority N (-20..19: the session's weight against other work on the machine; an administrator's)
              --out DIR (target/overhead)  --publish (docs/measurements, and the README's block)  --profile NAME
              --from FILE (an overhead.json: write table, page and plot again, measure nothing)
+QUALITY      --llmgw PATH  --workloads NAME,… (conversation,synthetic,chats-1,chats-2,chats-3: the traces, and chats
+             made up from a seed)  --policies NAME,… (all)  --speeds N,… (50,100)  --minutes N (whole)
+             --traces DIR (bench/data)  --engines N (8)  --blocks N (2000 in each cache)  --prefill N (8000 tokens/s)
+             --bytes-per-token N (4; 2 to 4)
+             --peers-dir DIR  --priority N  --profile NAME  --out DIR (target/quality)  --publish (docs/measurements)
+             --onto FILE (a quality.json: what is measured now takes the place of the same runs in it)
+             --from FILE (write table, page and plot again, measure nothing)
 MOCK         --ports N (1)
 DRAIN        --rate N (2000)  --before TIME (3s)  --settle TIME (5s)  --notices-after TIME (3s: sends on for so long)
              --streams N (50)  --fresh-every N (10)

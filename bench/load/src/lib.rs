@@ -3,7 +3,8 @@
 //! Called by the `llmgw-load` binary, by `cargo x bench`, and by the suites, which borrow its readings of `/proc` and
 //! its process guard. It never links the gateway or the engine: what it measures is on the other end of a socket.
 //!
-//! Gateways are compared (`compare`) over a leaner client (`drive`) and an engine of ready-made bytes (`mock`).
+//! Gateways are compared (`compare`) over a leaner client (`drive`) and an engine of ready-made bytes (`mock`); where
+//! they send prompts (`quality`) over traces and the simulated engine.
 //!
 //! Reading order: a request (`target`, `prompt`), the client (`client`, `wire`), what is counted (`events`,
 //! `tally`, `usage`), the loops (`closed`, `open`, `streams`), the scenarios, and what a person reads (`report`).
@@ -40,6 +41,7 @@ pub mod compare;
 pub mod drive;
 pub mod mock;
 mod poll;
+pub mod quality;
 
 pub mod progress;
 pub mod report;

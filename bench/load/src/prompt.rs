@@ -111,6 +111,21 @@ pub fn words(bytes: usize, seed: u64) -> String {
     text
 }
 
+/// Text of so many tokens, each a blank and letters, for an engine that takes every such word for one token (as the
+/// simulated one does, up to four bytes); another seed gives other words.
+pub fn tokens(count: usize, bytes_per_token: usize, seed: u64, text: &mut String) {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    for _ in 0..count {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        text.push(' ');
+        for idx in 1..bytes_per_token {
+            text.push(char::from(b'a' + u8::try_from((state >> (idx * 7)) % 26).unwrap_or(0)));
+        }
+    }
+}
+
 /// So many sizes from one to another, evenly spread by their ratio and not in their order: most prompts are short, and
 /// long ones come between.
 #[must_use]
@@ -146,6 +161,18 @@ mod tests {
         assert!(spread.iter().all(|size| (100..=10_000).contains(size)));
         let short = spread.iter().filter(|size| **size < 1000).count();
         assert!((45..=55).contains(&short), "{short} of 100 below the middle");
+    }
+
+    #[test]
+    fn tokens_are_words_of_one_length() {
+        let made = |seed| {
+            let mut text = String::new();
+            tokens(512, 4, seed, &mut text);
+            text
+        };
+        let text = made(5);
+        assert_eq!((text.len(), text.split(' ').filter(|word| word.len() == 3).count()), (2048, 512));
+        assert!(text == made(5) && text[..40] != made(6)[..40]);
     }
 
     #[test]

@@ -45,6 +45,8 @@ pub struct ReplayReport {
     pub speed: f64,
     pub prompt_bytes: u64,
     pub event_count: u64,
+    /// Prompt tokens that engines had cached, as usages told; 0 where none was asked for.
+    pub cached_tokens: u64,
     pub open_peak_count: u64,
     pub bad: BTreeMap<String, u64>,
     /// From due to the first event.
@@ -65,6 +67,7 @@ pub(crate) struct Streamed {
     pub(crate) latency: RefCell<Times>,
     pub(crate) bad: RefCell<BTreeMap<String, u64>>,
     pub(crate) event_count: Cell<u64>,
+    cached_tokens: Cell<u64>,
     open_count: Cell<u64>,
     open_peak_count: Cell<u64>,
 }
@@ -79,8 +82,9 @@ impl Streamed {
         let ended = pool
             .call(request, &mut |part, now| {
                 let Part::Body(bytes) = part else { return };
-                events.push(bytes, |_| {
+                events.push(bytes, |event| {
                     self.event_count.set(self.event_count.get() + 1);
+                    self.cached_tokens.set(self.cached_tokens.get() + event.cached_tokens.unwrap_or(0));
                     first_ns.get_or_insert(now.saturating_sub(due_ns));
                     if let Some(last) = last_ns.replace(now) {
                         self.gap.borrow_mut().record(now.saturating_sub(last));
@@ -120,6 +124,27 @@ impl Streamed {
 ///
 /// Errors: the kernel has no timer for us.
 pub async fn run(plan: Replay, pool: &Rc<Pool>, progress: Progress) -> io::Result<ReplayReport> {
+    let times: Vec<Duration> = plan.entries.iter().map(|entry| entry.at).collect();
+    let requests = plan.entries.iter().zip(0..).map(|(entry, number)| plan.request(entry, number));
+    let calls = Calls { times: &times, speed: plan.speed, requests, pid: plan.pid };
+    play(calls, pool, progress).await
+}
+
+/// Requests and when each is due.
+pub(crate) struct Calls<'a, R> {
+    pub(crate) times: &'a [Duration],
+    pub(crate) speed: f64,
+    /// Each is made before it is due, after the one before it was sent: a prompt of megabytes takes its time.
+    pub(crate) requests: R,
+    pub(crate) pid: Option<u32>,
+}
+
+/// Sends each when it is due.
+pub(crate) async fn play(
+    plan: Calls<'_, impl Iterator<Item = Vec<u8>>>,
+    pool: &Rc<Pool>,
+    progress: Progress,
+) -> io::Result<ReplayReport> {
     let shared = Rc::new(Streamed::default());
     let late = Rc::new(RefCell::new(Times::default()));
     let pacer = Pacer::new()?;
@@ -131,11 +156,9 @@ pub async fn run(plan: Replay, pool: &Rc<Pool>, progress: Progress) -> io::Resul
     let start = monotonic_ns() + 1_000_000;
     let mut prompt_bytes = 0;
     let mut calls = JoinSet::new();
-    for (number, entry) in plan.entries.iter().enumerate() {
-        // Made before it is due: a prompt of megabytes takes its time.
-        let request = plan.request(entry, number as u64);
+    for (request, at) in plan.requests.zip(plan.times) {
         prompt_bytes += request.len() as u64;
-        let due = start + due_ns(entry.at, plan.speed);
+        let due = start + due_ns(*at, plan.speed);
         pacer.until(due).await?;
         while calls.try_join_next().is_some() {}
         let (shared, pool, late) = (Rc::clone(&shared), Rc::clone(pool), Rc::clone(&late));
@@ -149,10 +172,11 @@ pub async fn run(plan: Replay, pool: &Rc<Pool>, progress: Progress) -> io::Resul
     let watched = watch.finish();
     let late = late.borrow().quantiles();
     Ok(ReplayReport {
-        call_count: plan.entries.len() as u64,
+        call_count: plan.times.len() as u64,
         speed: plan.speed,
         prompt_bytes,
         event_count: shared.event_count.get(),
+        cached_tokens: shared.cached_tokens.get(),
         open_peak_count: shared.open_peak_count(),
         bad: shared.bad.borrow().clone(),
         first_event: shared.first_event.borrow().quantiles(),

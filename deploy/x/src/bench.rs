@@ -1,6 +1,7 @@
 //! `cargo x bench`: the load generator, optimised, with the rest of the command line handed to it.
 //! `cargo x bench micro`: the parts of the data plane, one by one.
 //! `cargo x bench overhead`: the gateway beside others; what is compared is built first.
+//! `cargo x bench quality`: where prompts go, through the built gateway to simulated engines.
 //! `cargo x bench runtimes`: the bare proxy on one runtime after another, from a workspace of its own, so that the
 //! product's build never knows them.
 
@@ -36,6 +37,9 @@ pub(crate) fn run(mut args: Args) -> Outcome {
     // Asked for its help, the load generator has it.
     if !args.is_help_wanted() && args.takes("overhead") {
         return overhead(args);
+    }
+    if !args.is_help_wanted() && args.takes("quality") {
+        return quality(args);
     }
     if args.takes("runtimes") {
         return runtimes(args);
@@ -83,6 +87,23 @@ fn start(programs: &Path, name: &str, words: Vec<String>) -> Outcome {
     shell::run(Command::new(programs.join(name)).current_dir(shell::root()).args(words))
 }
 
+/// Counts do not depend on how the gateway is built; the profile that everything is built with does.
+fn quality(args: Args) -> Outcome {
+    let target = Metadata::read()?.target_directory;
+    shell::run(&mut cargo(&["build", "--profile", "ci", "--package", BINARY]))?;
+    shell::run(&mut cargo(&["build", "--profile", "ci", "--package", "llmgw", "--bins"]))?;
+    let programs = target.join("ci");
+    let mut command = Command::new(programs.join(BINARY));
+    command.current_dir(shell::root()).args(["quality", "--llmgw"]).arg(programs.join("llmgw"));
+    command.arg("--peers-dir").arg(peers(&target));
+    shell::run(command.args(args.into_rest()))
+}
+
+/// Where peers were installed.
+fn peers(target: &Path) -> PathBuf {
+    std::env::var_os("LLMGW_PEERS").map_or_else(|| target.join("peers"), PathBuf::from)
+}
+
 /// The gateways in turn: what is released is what is measured, but for quick runs, which tune.
 fn overhead(mut args: Args) -> Outcome {
     let is_quick = args.flag("--quick");
@@ -106,6 +127,6 @@ fn overhead(mut args: Args) -> Outcome {
     if is_quick {
         command.arg("--quick");
     }
-    command.arg("--peers-dir").arg(std::env::var_os("LLMGW_PEERS").map_or_else(|| target.join("peers"), PathBuf::from));
+    command.arg("--peers-dir").arg(peers(&target));
     shell::run(command.args(args.into_rest()))
 }

@@ -46,6 +46,8 @@ cargo x CHORE: everything the project does with itself, in Rust
   bench micro [NAME…] [--save] the parts of the data plane, one by one; --save writes docs/measurements/micro.*
   bench overhead [--peers NAME,…] [--rounds N] [--steps NAME,…] [--quick] [--publish]
                                llmgw, the stock design and the installed peers in turn on the same load and pinning
+  bench quality [--workloads NAME,…] [--policies NAME,…] [--speeds N,…] [--publish]
+                               where prompts go: traces as real requests to simulated engines with small caches
   bench runtimes [--rounds N] [--save]
                                the bare proxy on one runtime after another: builds other runtimes first, minutes;
                                --save writes docs/measurements/runtimes.*

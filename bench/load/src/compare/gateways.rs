@@ -4,6 +4,7 @@
 //! where the engine was not reached or said 503.
 
 use std::io;
+use std::path::Path;
 use std::process::Command;
 
 use super::place::{Place, free_port};
@@ -52,22 +53,22 @@ pub(crate) const GATEWAYS: &[Gateway] = &[
     },
     Gateway {
         name: "sglang-router",
-        launch: |place, port| python_router(place, port, "sglang-router", "round_robin"),
+        launch: |place, port| python_router_of(place, port, "sglang-router", "round_robin"),
         version: |place| package(place, "sglang-router", "sglang-router"),
     },
     Gateway {
         name: "sglang-router-ca",
-        launch: |place, port| python_router(place, port, "sglang-router", "cache_aware"),
+        launch: |place, port| python_router_of(place, port, "sglang-router", "cache_aware"),
         version: |place| package(place, "sglang-router", "sglang-router"),
     },
     Gateway {
         name: "vllm-router",
-        launch: |place, port| python_router(place, port, "vllm-router", "round_robin"),
+        launch: |place, port| python_router_of(place, port, "vllm-router", "round_robin"),
         version: |place| package(place, "vllm-router", "vllm-router"),
     },
     Gateway {
         name: "vllm-router-ca",
-        launch: |place, port| python_router(place, port, "vllm-router", "cache_aware"),
+        launch: |place, port| python_router_of(place, port, "vllm-router", "cache_aware"),
         version: |place| package(place, "vllm-router", "vllm-router"),
     },
 ];
@@ -255,17 +256,25 @@ fn hyper(place: &Place, port: u16) -> io::Result<Launch> {
     Ok(Launch::new(peer(place, HYPER)).args([engine.as_str(), cpu.as_str(), "", port.to_string().as_str()]))
 }
 
-fn python_router(place: &Place, port: u16, name: &str, policy: &str) -> io::Result<Launch> {
+fn python_router_of(place: &Place, port: u16, name: &str, policy: &str) -> io::Result<Launch> {
+    let launch = python_router(&place.programs.peers, name, policy, [port, free_port()?]);
+    Ok(launch.arg("--worker-urls").args(engine_urls(place)))
+}
+
+/// A router of Python's on a port, with its metrics on another; its engines' URLs are to be named behind
+/// `--worker-urls`.
+pub(crate) fn python_router(peers: &Path, name: &str, policy: &str, [port, metrics_port]: [u16; 2]) -> Launch {
     let launch = match name {
-        "sglang-router" => {
-            let python = peer(place, "sglang-router/bin/python");
-            Launch::new(python).args(["-m", "sglang_router.launch_router", "--log-level", "warn"])
-        }
-        _ => Launch::new(peer(place, "vllm-router/bin/vllm-router")).args(["--log-level", "warning"]),
+        "sglang-router" => Launch::new(peers.join("sglang-router/bin/python")).args([
+            "-m",
+            "sglang_router.launch_router",
+            "--log-level",
+            "warn",
+        ]),
+        _ => Launch::new(peers.join("vllm-router/bin/vllm-router")).args(["--log-level", "warning"]),
     };
     let launch = launch.args(["--host", "127.0.0.1", "--port", &port.to_string(), "--policy", policy]);
-    let launch = launch.args(["--prometheus-port", &free_port()?.to_string()]).arg("--worker-urls");
-    Ok(launch.args(engine_urls(place)).env("RUST_LOG", "warn"))
+    launch.args(["--prometheus-port", &metrics_port.to_string()]).env("RUST_LOG", "warn")
 }
 
 fn peer(place: &Place, path: &str) -> String {
@@ -279,17 +288,23 @@ fn system(name: &str) -> String {
 }
 
 /// The first line a program says of itself.
-fn said(program: String, words: &[&str]) -> Option<String> {
+pub(crate) fn said(program: String, words: &[&str]) -> Option<String> {
     let output = Command::new(program).args(words).output().ok().filter(|output| output.status.success())?;
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text);
     text.lines().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned)
 }
 
-/// The version of an installed Python package.
 fn package(place: &Place, folder: &str, name: &str) -> Option<String> {
     let ask = format!("import importlib.metadata as m; print('{name}', m.version('{name}'))");
     said(peer(place, &format!("{folder}/bin/python")), &["-c", &ask])
+}
+
+/// The version of a Python package that is installed in a folder of its name.
+pub(crate) fn python_package(peers: &Path, name: &str) -> Option<String> {
+    let python = peers.join(name).join("bin/python");
+    let ask = format!("import importlib.metadata as m; print('{name}', m.version('{name}'))");
+    said(python.display().to_string(), &["-c", &ask])
 }
 
 #[cfg(test)]

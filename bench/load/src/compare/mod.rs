@@ -16,10 +16,16 @@ mod steps;
 mod table;
 
 pub use figures::Comparison;
+pub(crate) use gateways::{python_package, python_router, said};
+pub(crate) use machine::{Machine, today};
 pub use machine::{Priority, usable_cpus};
+pub(crate) use page::folded;
 pub use page::{readme_block, replace_block, whole_page};
 pub use place::{Place, Programs};
+pub(crate) use place::{free_port, is_answered};
 pub use plot::svg;
+pub(crate) use plot::text as svg_text;
 pub use rounds::{Compare, run};
 pub use steps::{Pace, STEPS, Step};
 pub use table::text;
+pub(crate) use table::{Table, number};

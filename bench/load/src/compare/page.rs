@@ -131,7 +131,7 @@ fn better(found: &Comparison) -> Vec<String> {
 }
 
 /// Lines of at most 118 columns.
-fn folded(text: &str) -> String {
+pub(crate) fn folded(text: &str) -> String {
     let (mut out, mut width) = (String::new(), 0);
     for word in text.split_whitespace() {
         let length = word.chars().count();

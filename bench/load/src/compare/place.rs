@@ -91,7 +91,7 @@ impl Place {
         let started = launch.output_to(&log).start();
         pin(self.load_cpu)?;
         let mut process = started?;
-        while !is_answered(&target) {
+        while !is_answered(&target, MODEL) {
             let ended = process.exit_status()?;
             if ended.is_some() || begun.elapsed() > READY_WITHIN {
                 let text = std::fs::read_to_string(&log).unwrap_or_default();
@@ -106,11 +106,11 @@ impl Place {
 }
 
 /// Whether a chat call has a 200.
-fn is_answered(target: &Target) -> bool {
+pub(crate) fn is_answered(target: &Target, model: &str) -> bool {
     let ask = || -> io::Result<bool> {
         let mut socket = TcpStream::connect_timeout(&target.addr, Duration::from_secs(1))?;
         socket.set_read_timeout(Some(Duration::from_secs(2)))?;
-        let chat = Chat { model: MODEL.to_owned(), prompt_bytes: 100, ..Chat::default() };
+        let chat = Chat { model: model.to_owned(), prompt_bytes: 100, ..Chat::default() };
         socket.write_all(&chat.bytes(target))?;
         let mut status = [0; 12];
         socket.read_exact(&mut status)?;

@@ -77,7 +77,7 @@ fn panel(svg: &mut String, found: &Comparison, step: &Step, gateways: &[&String]
     }
 }
 
-fn text(svg: &mut String, x: usize, y: usize, anchor: &str, words: &str) {
+pub(crate) fn text(svg: &mut String, x: usize, y: usize, anchor: &str, words: &str) {
     let words = words.replace('&', "&amp;").replace('<', "&lt;");
     let _ = writeln!(svg, "<text x=\"{x}\" y=\"{y}\" text-anchor=\"{anchor}\" fill=\"#222222\">{words}</text>");
 }
