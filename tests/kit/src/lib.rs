@@ -26,5 +26,6 @@ pub use engine::Engine;
 pub use gateway::Gateway;
 pub use length::full_or;
 pub use llmgw_load::process::{self, Launch, Process, Signal};
+pub use llmgw_load::quality;
 pub use llmgw_load::usage;
 pub use wait::{wait_for, wait_for_some};

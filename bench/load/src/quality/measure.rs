@@ -127,6 +127,15 @@ impl Place {
         }
     }
 
+    /// At once: nobody is left to be drained, and what it counted was read.
+    fn end(mut self) -> io::Result<()> {
+        let process = match &mut self {
+            Self::Ours(fleet) => &mut fleet.gateway.process,
+            Self::Peer { process, .. } => process,
+        };
+        process.kill().map(drop)
+    }
+
     fn pid(&self) -> u32 {
         match self {
             Self::Ours(fleet) => fleet.pid(),
@@ -161,8 +170,20 @@ pub async fn measure(
     let report = replay::play(calls, &pool, progress).await.map_err(|error| error.to_string())?;
     let waited = waits(&place).iter().zip(&waited_before).map(|(after, before)| after.saturating_sub(*before)).max();
     let after = counted(place.engines()).await?;
+    place.end().map_err(|error| error.to_string())?;
     let engines = after.iter().zip(&before).map(|(after, before)| after.since(*before)).collect();
     Ok(Some(summed(setup, policy, workload, report, engines, waited.unwrap_or_default())))
+}
+
+/// As [`measure`], on a runtime of its own: for a suite.
+///
+/// Errors: as `measure`'s, and a program that is not installed.
+pub fn measure_alone(setup: &Setup, policy: &Policy, workload: &Workload) -> Result<Run, String> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
+    let measured = measure(setup, policy, workload, Progress::Silent);
+    let run = tokio::task::LocalSet::new().block_on(&runtime, measured)?;
+    run.ok_or_else(|| format!("{} is not installed", policy.name))
 }
 
 async fn start(setup: &Setup, policy: &Policy) -> Result<Place, String> {

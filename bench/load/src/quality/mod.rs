@@ -15,7 +15,7 @@ mod workload;
 
 pub use chats::Chats;
 pub use figures::{Facts, Quality, Run};
-pub use measure::{Engines, Setup, measure};
+pub use measure::{Engines, Setup, measure, measure_alone};
 pub use page::{text, whole_page};
 pub use plot::svg;
 pub use policies::{BLOCK_COST, POLICIES, Policy, ROUND_ROBIN};
