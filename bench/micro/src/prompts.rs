@@ -14,6 +14,8 @@ use crate::samples;
 const ENGINES: u32 = 8;
 /// What each holds, tokens: more than any part sends.
 const CAPACITY: u64 = 1 << 34;
+/// When all parts happen.
+const NOW: Mono = Mono(1_000_000_000);
 /// As configured unless somebody says otherwise.
 const SLOTS: usize = 2_000_000;
 
@@ -85,14 +87,14 @@ impl Prompts {
 
 /// Looks for a prompt. Answer: the blocks that the first engine has.
 pub(crate) fn find(table: &StampTable, fingerprint: &Fingerprint, matches: &mut Matches) -> u32 {
-    table.find(fingerprint, matches);
+    table.find(fingerprint, NOW, matches);
     matches.cached(table.ledger(), BoardSlot(0))
 }
 
 /// Remembers that the first engine got a prompt.
 pub(crate) fn record(table: &StampTable, fingerprint: &Fingerprint, matches: &Matches) {
     let prompt_tokens = (fingerprint.bytes() / 4) as u32;
-    let placed = Placed { core: CoreId(0), slot: BoardSlot(0), prompt_tokens, now: Mono(1_000_000_000) };
+    let placed = Placed { core: CoreId(0), slot: BoardSlot(0), prompt_tokens, now: NOW };
     table.ledger().done(table.record(fingerprint, matches, &placed));
 }
 

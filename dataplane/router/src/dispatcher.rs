@@ -213,7 +213,7 @@ impl Decider {
         let ctx = Context::of(board, core, wanted.now, map.table, route, pool);
         let prompt = wanted.prompt.zip(pool.prefix.as_ref());
         let cached = prompt.zip(self.prefixes.as_mut()).map(|((prompt, spec), Prefixes { table, matches })| {
-            table.find(prompt, matches);
+            table.find(prompt, wanted.now, matches);
             let (prompt_tokens, thresholds) = (wanted.tokens, Thresholds::of(spec));
             Cached { table, matches, prompt_tokens, thresholds, is_followed: false }
         });
@@ -243,7 +243,7 @@ impl Decider {
         map.table.pools.get(choice.pool.idx())?.prefix.as_ref()?;
         if choice.reuse.is_none() {
             // Whoever chose did not look.
-            table.find(prompt, matches);
+            table.find(prompt, wanted.now, matches);
         }
         let placed = Placed { core, slot: choice.slot, prompt_tokens: wanted.tokens, now: wanted.now };
         Some(Prefilling::new(table.clone(), table.record(prompt, matches, &placed)))

@@ -49,12 +49,12 @@ impl Core {
         self.fingerprint.begin(&Salt { model: "m", ..Salt::default() });
         self.fingerprint.text(&self.body);
         self.fingerprint.finish();
-        self.table.find(&self.fingerprint, &mut self.matches);
+        self.table.find(&self.fingerprint, Mono(1), &mut self.matches);
         let slot = BoardSlot(self.chance.below(ENGINES));
         let placed = Placed { core: self.id, slot, prompt_tokens: 4096, now: Mono(1) };
         let prefill = self.table.record(&self.fingerprint, &self.matches, &placed);
         self.table.ledger().done(prefill);
-        self.table.find(&self.fingerprint, &mut self.matches);
+        self.table.find(&self.fingerprint, Mono(1), &mut self.matches);
         let cached = self.matches.cached(self.table.ledger(), slot);
         assert_eq!(self.matches.blocks(), BLOCKS);
         cached

@@ -37,7 +37,7 @@ fn write<const N: usize, const H: usize>(bucket: &Bucket<Checked, N, H>, number:
 
 fn read<const N: usize, const H: usize>(bucket: &Bucket<Checked, N, H>, number: u64) -> Vec<u32> {
     let mut engines = Vec::new();
-    bucket.read(key(number), |slot, stamp| {
+    bucket.read(key(number), 0, |slot, stamp, _| {
         assert_eq!(stamp, number * 100 + u64::from(slot.0), "a stamp of another key");
         engines.push(slot.0);
     });

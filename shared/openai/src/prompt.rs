@@ -35,7 +35,7 @@ impl Scan {
     /// scanned.
     ///
     /// A prompt given as a string, a list of one, or a list of others is cut into prompts alike; token ids are text.
-    /// Cost: one search for media in what can hold any; no allocation.
+    /// Cost: one search for media where there may be any; no allocation.
     pub fn prompt_pieces<'b>(&self, body: &'b [u8], mut tell: impl FnMut(Piece<'b>)) {
         let prompts = &self.prompts;
         let fields =
@@ -47,7 +47,11 @@ impl Scan {
                 continue;
             }
             tell(Piece::Text(mark));
-            with_media(text, &mut tell);
+            if self.may_hold_media {
+                with_media(text, &mut tell);
+            } else {
+                tell(Piece::Text(text));
+            }
         }
     }
 }

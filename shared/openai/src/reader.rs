@@ -89,15 +89,22 @@ pub(crate) struct Reader<'a> {
     at: usize,
     /// Objects entered by `enter_object` and not yet left.
     open: u32,
+    /// A string that was read begins with `data`, as the data of pictures and sound does, or the key before it.
+    has_data: bool,
 }
 
 impl<'a> Reader<'a> {
     pub(crate) fn new(text: &'a [u8]) -> Self {
-        Reader { text, at: 0, open: 0 }
+        Reader { text, at: 0, open: 0, has_data: false }
     }
 
     pub(crate) fn at(&self) -> usize {
         self.at
+    }
+
+    /// Whether any string or key so far begins with `data`.
+    pub(crate) fn has_data(&self) -> bool {
+        self.has_data
     }
 
     /// The next byte that is not white space, not consumed.
@@ -333,6 +340,7 @@ impl<'a> Reader<'a> {
     /// Reads a string, the reader standing at its opening quote.
     fn string(&mut self) -> Result<Text, Fault> {
         let start = self.at + 1;
+        self.has_data |= self.text.get(start..start + 4) == Some(b"data");
         let (mut at, mut is_long, mut is_escaped) = (start, false, false);
         'windows: loop {
             let (mut marks, width) = window(self.text, at, is_long);

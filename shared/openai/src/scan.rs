@@ -39,6 +39,8 @@ pub struct Scan {
     pub insert_at: usize,
     /// Whether the object has no field, so that a new one needs no comma.
     pub is_empty: bool,
+    /// Whether the prompt may hold pictures or sound: some string begins as their data does.
+    pub(crate) may_hold_media: bool,
 }
 
 /// Where the prompt is, by field.
@@ -112,6 +114,7 @@ pub fn scan(body: &[u8]) -> Result<Scan, ScanError> {
         }
     }
     reader.end().map_err(in_body)?;
+    found.scan.may_hold_media = reader.has_data();
     found.finish(is_first)
 }
 
@@ -245,6 +248,7 @@ impl Found {
             prompts: Prompts::default(),
             insert_at,
             is_empty: false,
+            may_hold_media: false,
         };
         Found { model: None, has_stream: false, has_stream_options: false, scan }
     }

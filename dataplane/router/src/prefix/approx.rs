@@ -30,6 +30,8 @@ const LEVELS: [usize; 3] = [1, 8, 55];
 const AT_ONCE: usize = 16;
 /// Of a coarse clock.
 const TICK_NANOS: u64 = 250_000_000;
+/// A slot that was used so lately is not written to say that it is used again.
+const UNUSED_TICKS_MAX: u64 = 8;
 
 /// The table with the ledger that its stamps are read by.
 pub struct StampTable {
@@ -95,25 +97,29 @@ impl StampTable {
     /// Looks where a prompt is cached.
     ///
     /// Cost: two cache lines a block that is known, one for each of the first four that are not; no allocation.
-    pub fn find(&self, fingerprint: &Fingerprint, matches: &mut Matches) {
+    pub fn find(&self, fingerprint: &Fingerprint, now: Mono, matches: &mut Matches) {
         matches.begin(fingerprint);
-        let buckets = self.buckets();
+        let (buckets, tick) = (self.buckets(), tick_of(now));
         for prompt in fingerprint.prompts() {
-            let mut gap = 0;
-            for (depth, &hash) in (1..).zip(prompt) {
-                let key = Key::of(hash);
-                let Some(bucket) = buckets.get(key.bucket(buckets.len())) else { break };
-                match bucket.read(key, |slot, stamp| matches.seen(&self.ledger, slot, stamp, depth)) {
-                    Some(is_shared) => {
-                        gap = 0;
-                        if is_shared {
-                            matches.seen_everywhere(depth);
+            let (mut gap, mut depth) = (0, 0);
+            'prompt: for some in prompt.chunks(AT_ONCE) {
+                for (key, bucket) in warmed(buckets, some, Bucket::warm_holders) {
+                    depth += 1;
+                    let seen = |slot, stamp, unused| {
+                        matches.seen(&self.ledger, slot, stamp, depth, unused <= UNUSED_TICKS_MAX);
+                    };
+                    match bucket.read(key, tick, seen) {
+                        Some(is_shared) => {
+                            gap = 0;
+                            if is_shared {
+                                matches.seen_everywhere(depth);
+                            }
                         }
+                        None => gap += 1,
                     }
-                    None => gap += 1,
-                }
-                if gap == GAP_BLOCKS_MAX {
-                    break;
+                    if gap == GAP_BLOCKS_MAX {
+                        break 'prompt;
+                    }
                 }
             }
             matches.end_prompt();
@@ -123,23 +129,18 @@ impl StampTable {
     /// Remembers where a prompt went, and counts what its engine has to prefill of it. `matches` is what was found for
     /// it before it was placed.
     ///
-    /// Cost: two cache lines a block; no allocation.
+    /// Cost: two cache lines a block, but for those that `matches` found there as they would be written; no allocation.
     pub fn record(&self, fingerprint: &Fingerprint, matches: &Matches, placed: &Placed) -> Prefill {
         let Placed { core, slot, prompt_tokens, now } = *placed;
         let left = matches.tokens_left(&self.ledger, slot, prompt_tokens);
         self.ledger.add_sent(core, slot, left);
-        let (stamp, tick) = (self.ledger.count(slot), (now.0 / TICK_NANOS) as u32);
+        let (stamp, tick) = (self.ledger.count(slot), tick_of(now));
         let capacity = self.ledger.capacity(slot) as f32;
         let buckets = self.buckets();
-        let at = |hash: u64| {
-            let key = Key::of(hash);
-            buckets.get(key.bucket(buckets.len())).map(|bucket| (key, bucket))
-        };
-        for some in fingerprint.prompts().flat_map(|prompt| prompt.chunks(AT_ONCE)) {
-            let touched =
-                some.iter().filter_map(|&hash| at(hash)).fold(0, |sum, (key, bucket)| sum ^ bucket.touch(key, tick));
-            std::hint::black_box(touched);
-            for (key, bucket) in some.iter().filter_map(|&hash| at(hash)) {
+        let right = [matches.right(slot)].into_iter().chain(std::iter::repeat(0));
+        let prompts = fingerprint.prompts().zip(right).filter_map(|(prompt, right)| prompt.get(right as usize..));
+        for some in prompts.flat_map(|rest| rest.chunks(AT_ONCE)) {
+            for (key, bucket) in warmed(buckets, some, |bucket, key| bucket.touch(key, tick)) {
                 bucket.write(&Entry { key, slot, stamp, tick }, |other, old| {
                     if other == slot { age(stamp, old) as f32 / capacity } else { self.age(other, old) }
                 });
@@ -168,6 +169,27 @@ impl StampTable {
         let count = self.level_slots(level) / WAYS;
         self.levels[level].get_or_init(|| (0..count).map(|_| Bucket::default()).collect())
     }
+}
+
+/// The keys of some blocks and their buckets, read ahead in two steps: what a bucket's first line says tells where to
+/// go on, so that a look at one after the other would wait for memory twice a block.
+#[inline]
+fn warmed<'b>(
+    buckets: &'b [Bucket<AtomicU64>],
+    some: &[u64],
+    go_on: impl Fn(&Bucket<AtomicU64>, Key),
+) -> impl Iterator<Item = (Key, &'b Bucket<AtomicU64>)> {
+    let at = move |hash: &u64| {
+        let key = Key::of(*hash);
+        buckets.get(key.bucket(buckets.len())).map(|bucket| (key, bucket))
+    };
+    some.iter().filter_map(at).for_each(|(_, bucket)| bucket.warm());
+    some.iter().filter_map(at).for_each(|(key, bucket)| go_on(bucket, key));
+    some.iter().filter_map(at)
+}
+
+fn tick_of(now: Mono) -> u32 {
+    (now.0 / TICK_NANOS) as u32
 }
 
 /// How much an engine got since a stamp.

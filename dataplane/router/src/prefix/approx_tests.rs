@@ -27,7 +27,7 @@ impl World {
         self.fingerprint.begin(&Salt { model: "m", ..Salt::default() });
         self.fingerprint.text(prompt);
         self.fingerprint.finish();
-        self.table.find(&self.fingerprint, &mut self.matches);
+        self.table.find(&self.fingerprint, self.now, &mut self.matches);
         &self.matches
     }
 
@@ -161,7 +161,7 @@ fn cores_that_write_at_once_lose_little_and_invent_nothing() {
                 let mut matches = Matches::new(8);
                 for number in 0..3000 {
                     let fingerprint = fingerprint_of(&unique(thread, number));
-                    table.find(&fingerprint, &mut matches);
+                    table.find(&fingerprint, Mono(0), &mut matches);
                     let now = Mono(u64::from(number) * TICK_NANOS / 100);
                     let placed = Placed { core: CoreId(thread), slot: BoardSlot(thread), prompt_tokens: 4, now };
                     table.ledger().done(table.record(&fingerprint, &matches, &placed));
@@ -172,7 +172,7 @@ fn cores_that_write_at_once_lose_little_and_invent_nothing() {
     let mut matches = Matches::new(8);
     let (mut found, mut invented) = (0, 0);
     for (thread, number) in (0..THREADS).flat_map(|thread| (0..3000).map(move |number| (thread, number))) {
-        table.find(&fingerprint_of(&unique(thread, number)), &mut matches);
+        table.find(&fingerprint_of(&unique(thread, number)), Mono(0), &mut matches);
         for slot in (0..8).map(BoardSlot) {
             let cached = matches.cached(table.ledger(), slot);
             let is_own = slot.0 == thread;
@@ -182,4 +182,21 @@ fn cores_that_write_at_once_lose_little_and_invent_nothing() {
     }
     assert_eq!(invented, 0);
     assert!(found > THREADS * 2800, "{found}");
+}
+
+#[test]
+fn a_prompt_that_comes_again_and_again_stays_known_while_others_pass_through_its_engine() {
+    let mut world = World::of(1);
+    let blocks = 40;
+    world.table.ledger().set_capacity(BoardSlot(0), Some(blocks * BLOCK_BYTES as u64));
+    let hot = prompt(255, 3);
+    for number in 0..200 {
+        world.now = Mono(number * 100_000_000);
+        world.send(&hot, 0);
+        assert_eq!(world.cached(&hot, 0), 3, "after {number} others");
+        world.send(&prompt(number as u8, 1), 0);
+    }
+    // Left alone, it goes as any other.
+    (200..250).for_each(|number| world.send(&prompt(number as u8, 1), 0));
+    assert_eq!(world.cached(&hot, 0), 0);
 }

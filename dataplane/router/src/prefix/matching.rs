@@ -8,6 +8,7 @@ use llmgw_types::BoardSlot;
 use super::approx::age;
 use super::fingerprint::{BLOCK_BYTES, Fingerprint};
 use super::ledger::Ledger;
+use super::slots::RIGHT_TO;
 
 /// What is known of one engine.
 #[derive(Clone, Copy, Default)]
@@ -23,6 +24,8 @@ struct Found {
     capacity: u64,
     /// Age of the deepest block it had once, tokens.
     age: u64,
+    /// Leading blocks of the first prompt that are written down as they would be written again.
+    right: u32,
     is_seen: bool,
 }
 
@@ -36,6 +39,8 @@ pub struct Matches {
     /// Blocks that more engines have than are remembered, so that nobody is preferred for them.
     everywhere: u32,
     everywhere_total: u32,
+    /// No prompt of the request was looked for to its end.
+    is_first: bool,
 }
 
 impl Matches {
@@ -48,6 +53,7 @@ impl Matches {
             bytes: 0,
             everywhere: 0,
             everywhere_total: 0,
+            is_first: true,
         }
     }
 
@@ -101,12 +107,12 @@ impl Matches {
             }
         }
         (self.blocks, self.bytes) = (fingerprint.block_count(), fingerprint.bytes());
-        (self.everywhere, self.everywhere_total) = (0, 0);
+        (self.everywhere, self.everywhere_total, self.is_first) = (0, 0, true);
     }
 
     /// An engine got the block at `depth`. Whoever got a block got all before it then or later: the deepest one counts.
     #[inline]
-    pub(super) fn seen(&mut self, ledger: &Ledger, slot: BoardSlot, stamp: u64, depth: u32) {
+    pub(super) fn seen(&mut self, ledger: &Ledger, slot: BoardSlot, stamp: u64, depth: u32, is_recent: bool) {
         let Some(found) = self.found.get_mut(slot.idx()) else { return };
         if !found.is_seen {
             let (count, capacity) = (ledger.count(slot), ledger.capacity(slot));
@@ -115,6 +121,10 @@ impl Matches {
         }
         found.age = age(found.count, stamp);
         found.known = depth;
+        let is_right = is_recent && (found.age as f32) * RIGHT_TO < found.capacity as f32;
+        if is_right && self.is_first && found.right + 1 == depth {
+            found.right = depth;
+        }
         if found.age < found.capacity {
             found.depth = depth;
         }
@@ -132,5 +142,11 @@ impl Matches {
             (found.depth, found.known) = (0, 0);
         }
         self.everywhere_total += std::mem::take(&mut self.everywhere);
+        self.is_first = false;
+    }
+
+    /// Leading blocks of the first prompt whose slots need not be written when it goes to that engine.
+    pub(super) fn right(&self, slot: BoardSlot) -> u32 {
+        self.found.get(slot.idx()).map_or(0, |found| found.right)
     }
 }

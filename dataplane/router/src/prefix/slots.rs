@@ -8,6 +8,7 @@
 //! key it was not written for, but when a slot changes hands between two steps of a writer and the two keys agree in
 //! [`CHECK_BITS`] (once in 256 such races).
 
+use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use llmgw_types::BoardSlot;
@@ -47,6 +48,9 @@ pub const STAMP_BITS: u32 = 44;
 pub const WAYS: usize = 8;
 /// Engines that a slot remembers.
 pub const HOLDERS: usize = 8;
+
+/// A stamp is written again once it is older than such a part of what its engine holds.
+pub const RIGHT_TO: f32 = 64.0;
 
 const TICK_BITS: u32 = 64 - KEY_BITS - 1;
 const SHARED: u64 = 1 << TICK_BITS;
@@ -99,15 +103,16 @@ impl<W: Word, const N: usize, const H: usize> Default for Bucket<W, N, H> {
 }
 
 impl<W: Word, const N: usize, const H: usize> Bucket<W, N, H> {
-    /// Tells each engine that the key's slot remembers, with its stamp. Answer: `None` when the key is not there, else
-    /// whether more engines have the block than a slot remembers.
+    /// Tells each engine that the key's slot remembers, with its stamp and the ticks since the slot was used. Answer:
+    /// `None` when the key is not there, else whether more engines have the block than a slot remembers.
     #[inline]
-    pub fn read(&self, key: Key, mut tell: impl FnMut(BoardSlot, u64)) -> Option<bool> {
+    pub fn read(&self, key: Key, tick: u32, mut tell: impl FnMut(BoardSlot, u64, u64)) -> Option<bool> {
         let (way, tag) = self.find(key)?;
+        let unused = age_in_ticks(u64::from(tick) & (SHARED - 1), tag);
         for holder in self.holders.get(way)? {
             let word = holder.load();
             if word != 0 && check_of(word) == check(key) {
-                tell(slot_of(word), stamp_of(word));
+                tell(slot_of(word), stamp_of(word), unused);
             }
         }
         // Taken away meanwhile: what was told is what the key had, or nothing.
@@ -146,8 +151,8 @@ impl<W: Word, const N: usize, const H: usize> Bucket<W, N, H> {
         if let Some((holder, found)) = place {
             let age =
                 if found == 0 || slot_of(found) != entry.slot { 1.0 } else { age_of(entry.slot, stamp_of(found)) };
-            // A line that many cores read stays theirs while what it says is right to within a part of 64.
-            if !(0.0..1.0 / 64.0).contains(&age) {
+            // A line that many cores read stays theirs while what it says is right to within a part of [`RIGHT_TO`].
+            if !(0.0..1.0 / RIGHT_TO).contains(&age) {
                 holder.replace(found, word);
             }
         }
@@ -157,13 +162,26 @@ impl<W: Word, const N: usize, const H: usize> Bucket<W, N, H> {
         }
     }
 
+    /// Reads the line that every search begins with.
+    #[inline]
+    pub fn warm(&self) {
+        black_box(self.tags.first().map_or(0, Word::load));
+    }
+
+    /// Reads the line that [`Self::read`] goes on with.
+    #[inline]
+    pub fn warm_holders(&self, key: Key) {
+        let holders = self.find(key).and_then(|(way, _)| self.holders.get(way));
+        black_box(holders.and_then(|holders| holders.first()).map_or(0, Word::load));
+    }
+
     /// Reads what [`Self::write`] would begin with. Writes wait for each other, reads do not: a core that reads for
     /// some writes before it does them waits for memory once.
     #[inline]
-    pub fn touch(&self, key: Key, tick: u32) -> u64 {
+    pub fn touch(&self, key: Key, tick: u32) {
         let found = self.find(key).or_else(|| self.victim(u64::from(tick) & (SHARED - 1)));
         let holders = found.and_then(|(way, _)| self.holders.get(way));
-        holders.and_then(|holders| holders.first()).map_or(0, Word::load)
+        black_box(holders.and_then(|holders| holders.first()).map_or(0, Word::load));
     }
 
     /// Tells every key with what its slot remembers.
@@ -181,7 +199,13 @@ impl<W: Word, const N: usize, const H: usize> Bucket<W, N, H> {
 
     #[inline]
     fn find(&self, key: Key) -> Option<(usize, u64)> {
-        self.tags.iter().map(Word::load).enumerate().find(|(_, tag)| tag >> (TICK_BITS + 1) == key.0)
+        // No branch for each: where a key is in its bucket cannot be guessed, and each wrong guess waits for memory by
+        // itself.
+        let is_key = |tag: u64| tag >> (TICK_BITS + 1) == key.0;
+        let ways = (0..).zip(&self.tags).fold(0_u32, |ways, (way, tag)| ways | u32::from(is_key(tag.load())) << way);
+        let way = ways.trailing_zeros() as usize;
+        let tag = self.tags.get(way)?.load();
+        is_key(tag).then_some((way, tag))
     }
 
     /// The slot that was used least lately, with its tag.
@@ -259,7 +283,7 @@ mod tests {
 
     fn read(bucket: &Small, key: u64) -> Option<(Vec<(u32, u64)>, bool)> {
         let mut found = Vec::new();
-        let is_shared = bucket.read(Key(key), |slot, stamp| found.push((slot.0, stamp)))?;
+        let is_shared = bucket.read(Key(key), 0, |slot, stamp, _| found.push((slot.0, stamp)))?;
         Some((found, is_shared))
     }
 

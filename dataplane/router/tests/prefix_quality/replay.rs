@@ -117,7 +117,7 @@ impl Router {
         self.fingerprint.begin(&Salt { model: "m", ..Salt::default() });
         self.fingerprint.text(&self.prompt);
         self.fingerprint.finish();
-        self.table.find(&self.fingerprint, &mut self.matches);
+        self.table.find(&self.fingerprint, Mono(row.at_ms * 1_000_000), &mut self.matches);
 
         let ledger = self.table.ledger();
         let work: Vec<Work> = engines
