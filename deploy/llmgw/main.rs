@@ -10,6 +10,7 @@ mod init;
 mod probe;
 mod server;
 mod sim_engine;
+mod tenants;
 
 /// The front door of a self-hosted LLM fleet: one OpenAI-compatible address for many inference engines.
 #[derive(Debug, clap::Parser)]
@@ -21,8 +22,10 @@ enum Role {
     Init(init::Args),
     /// Show everything working on this machine: a server and three simulated engines.
     Demo(demo::Args),
-    /// Operate a server that runs: its endpoints, its configuration.
+    /// Operate a server that runs: its endpoints, its configuration, its audit trail, a backup.
     Ctl(llmgw_ctl::Args),
+    /// Organisations, teams, projects, keys and limits: make, list, change, rotate, revoke.
+    Keys(llmgw_ctl::keys::Args),
     /// A simulated inference engine, for tests and demonstrations.
     SimEngine(sim_engine::Args),
 }
@@ -44,7 +47,8 @@ fn main() -> ExitCode {
         Role::Server(args) => server::run(&args),
         Role::Init(args) => init::run(&args),
         Role::Demo(args) => demo::run(&args),
-        Role::Ctl(args) => llmgw_ctl::run(&args),
+        Role::Ctl(args) => llmgw_ctl::run(&args, &tenants::offline),
+        Role::Keys(args) => llmgw_ctl::keys::run(&args, &tenants::offline),
         Role::SimEngine(args) => sim_engine::run(args),
     }
 }

@@ -28,6 +28,7 @@ use llmgw_types::CoreId;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::check::{self, Depth};
+use crate::tenants;
 
 /// Serve: take requests and pass each to one of the engines named in a configuration file.
 #[derive(Debug, clap::Args)]
@@ -170,6 +171,7 @@ impl Server {
         let feeds: Vec<Arc<Latest<_>>> = (0..core_count).map(|_| Arc::default()).collect();
         let access: Vec<Arc<AccessRing>> = (0..core_count).map(|_| Arc::new(AccessRing::new(RING_CAPACITY))).collect();
 
+        let store = tenants::store(&config)?;
         cores::keep_to(&plan.side);
         let side = Side::start(SideSetup {
             config: config.clone(),
@@ -184,6 +186,7 @@ impl Server {
             sink: log.sink(),
             format: log.format(),
             admin,
+            desk: Some(tenants::desk(store)),
         })
         .map_err(io::Error::other)?;
 

@@ -5,6 +5,7 @@ mod attacks;
 mod disconnects;
 mod golden;
 mod http;
+mod keys;
 mod limits;
 mod pair;
 mod reliability;

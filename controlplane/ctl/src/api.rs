@@ -1,10 +1,12 @@
 //! One question to the admin API and its answer, with words for everything that can go wrong in between.
 
 use std::fmt;
+use std::path::Path;
 use std::time::Duration;
 
 use llmgw_kit::secret::Secret;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::reply::Refusal;
 
@@ -45,13 +47,50 @@ impl fmt::Display for Failure {
 pub(crate) enum Method {
     Get,
     Post,
+    Put,
+    Patch,
+    Delete,
 }
 
-/// A server's admin API.
+impl Method {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Post => "POST",
+            Self::Put => "PUT",
+            Self::Patch => "PATCH",
+            Self::Delete => "DELETE",
+        }
+    }
+}
+
+/// What an [`OfflineDesk`] says.
+#[derive(Debug)]
+pub struct OfflineAnswer {
+    /// As in HTTP.
+    pub status: u16,
+    /// JSON.
+    pub body: String,
+}
+
+/// Answers in place of a server: method, path and query below `/api/v1`, body, and who asks.
+pub type OfflineDesk = Box<dyn Fn(&str, &str, &str, &str) -> OfflineAnswer>;
+
+/// Opens a store's file to be asked in place of a server. Errors: why it cannot be.
+pub type Offline<'a> = &'a dyn Fn(&Path) -> Result<OfflineDesk, String>;
+
+/// Who is told to have asked, beside what the server knows of it.
+const ACTOR_HEADER: &str = "x-llmgw-actor";
+
+/// An admin API.
 pub(crate) struct Api {
     root: String,
-    token: Option<Secret>,
-    agent: ureq::Agent,
+    way: Way,
+}
+
+enum Way {
+    Server { token: Option<Secret>, agent: ureq::Agent },
+    File(OfflineDesk),
 }
 
 impl Api {
@@ -69,45 +108,72 @@ impl Api {
             .proxy(None)
             .timeout_connect(Some(CONNECT_TIME))
             .timeout_global(Some(ANSWER_TIME));
-        Ok(Self { root: root.to_owned(), token: token.map(Secret::new), agent: config.build().into() })
+        let way = Way::Server { token: token.map(Secret::new), agent: config.build().into() };
+        Ok(Self { root: root.to_owned(), way })
     }
 
-    /// Asks; the answer's text if the server did what was asked.
-    pub(crate) fn ask(&self, method: Method, path: &str) -> Result<String, Failure> {
-        let url = format!("{}/api/v1{path}", self.root);
-        let authorization = self.token.as_ref().map(|token| format!("Bearer {}", token.expose()));
-        let sent = match method {
-            Method::Get => {
-                let mut request = self.agent.get(&url);
-                if let Some(value) = &authorization {
-                    request = request.header("authorization", value);
-                }
-                request.call()
+    /// Asks a store's file.
+    pub(crate) fn on_file(desk: OfflineDesk) -> Self {
+        Self { root: "the store".to_owned(), way: Way::File(desk) }
+    }
+
+    /// Asks; the answer's text if what was asked was done.
+    pub(crate) fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> Result<String, Failure> {
+        let body = body.map(Value::to_string);
+        let (status, text) = match &self.way {
+            Way::File(desk) => {
+                let actor = format!("{} (the store's file)", user());
+                let answer = desk(method.word(), path, body.as_deref().unwrap_or_default(), &actor);
+                (answer.status, answer.body)
             }
-            Method::Post => {
-                let mut request = self.agent.post(&url);
-                if let Some(value) = &authorization {
-                    request = request.header("authorization", value);
-                }
-                request.send_empty()
-            }
+            Way::Server { token, agent } => self.ask_server(agent, token.as_ref(), method, path, body)?,
         };
+        if status == 200 { Ok(text) } else { Err(self.refused(status, &text)) }
+    }
+
+    fn ask_server(
+        &self,
+        agent: &ureq::Agent,
+        token: Option<&Secret>,
+        method: Method,
+        path: &str,
+        body: Option<String>,
+    ) -> Result<(u16, String), Failure> {
         let root = &self.root;
         let unreachable = |error: ureq::Error| {
             let hint = "is the server running, and is this its admin_listen? (--admin URL)";
             Failure::Server(format!("no answer from {root}: {error}; {hint}"))
         };
+        let mut request = ureq::http::Request::builder()
+            .method(method.word())
+            .uri(format!("{root}/api/v1{path}"))
+            .header(ACTOR_HEADER, user());
+        if let Some(token) = token {
+            request = request.header("authorization", format!("Bearer {}", token.expose()));
+        }
+        let sent = match (method, body) {
+            (Method::Get | Method::Delete, _) => request.body(()).map(|request| agent.run(request)),
+            (_, body) => {
+                let request = request.header("content-type", "application/json");
+                request.body(body.unwrap_or_default()).map(|request| agent.run(request))
+            }
+        };
+        let sent = sent.map_err(|error| Failure::Usage(format!("this cannot be asked: {error}")))?;
         let mut response = sent.map_err(unreachable)?;
         let status = response.status().as_u16();
         let text = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_string().map_err(unreachable)?;
-        if status == 200 { Ok(text) } else { Err(self.refused(status, &text)) }
+        Ok((status, text))
     }
 
     fn refused(&self, status: u16, text: &str) -> Failure {
         let Ok(Refusal { error }) = serde_json::from_str::<Refusal>(text) else {
             return Failure::Server(format!("{} answered {status}, and not as an admin address does", self.root));
         };
-        let hint = match (status, &self.token) {
+        let token = match &self.way {
+            Way::Server { token, .. } => token.as_ref(),
+            Way::File(_) => None,
+        };
+        let hint = match (status, token) {
             (401, None) => "; name it with --token-env or --token-file",
             (401, Some(_)) => "; the token that was shown is another",
             _ => "",
@@ -121,6 +187,13 @@ impl Api {
         };
         Failure::Server(message)
     }
+}
+
+/// Who runs this program, as the system calls them; for the record.
+fn user() -> String {
+    let named = ["USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok());
+    let named = named.filter(|name| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic()));
+    named.unwrap_or_else(|| "somebody".to_owned())
 }
 
 /// Reads an answer.

@@ -1,12 +1,16 @@
 //! `llmgw ctl`: what an operator asks a running server over its admin API.
 //!
-//! Reading order: this file (the command line and what each command does), `api` (one question over HTTP), `reply`
-//! (what answers look like), `render` (answers as people read them). Called by the binary. Knows a server by its admin
-//! address alone: no configuration file is read, nothing is kept.
+//! Reading order: this file (the command line and what each command does), `keys` (`llmgw keys`, the same for who may
+//! ask), `reach` (whom to ask), `api` (one question over HTTP), `reply` (what answers look like), `render` and `when`
+//! (answers as people read them). Called by the binary. Knows a server by its admin address alone: no configuration
+//! file is read, nothing is kept. What answers on a store's file in place of a server, the binary brings.
 
 mod api;
+pub mod keys;
+mod reach;
 mod render;
 mod reply;
+mod when;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -14,29 +18,18 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
-use crate::api::{Api, Failure, Method};
-use crate::reply::{Drained, Endpoints, Reloaded};
-
-/// The variable that holds the admin token unless another is named.
-const TOKEN_VARIABLE: &str = "LLMGW_ADMIN_TOKEN";
+use crate::api::{Failure, Method};
+pub use crate::api::{Offline, OfflineAnswer, OfflineDesk};
+use crate::reach::Reach;
+use crate::reply::{Audit, Copied, Drained, Endpoints, Reloaded};
 
 /// The command line.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Exit codes: 0 when the server did what was asked, 1 when it refused or cannot be reached, 64 \
                         when the command cannot be understood")]
 pub struct Args {
-    /// The server's admin address (admin_listen in its configuration)
-    #[arg(long, value_name = "URL", global = true, default_value = "http://127.0.0.1:9090")]
-    admin: String,
-    /// The environment variable that holds the admin token [default: LLMGW_ADMIN_TOKEN, if it is set]
-    #[arg(long, value_name = "NAME", global = true, conflicts_with = "token_file")]
-    token_env: Option<String>,
-    /// The file that holds the admin token
-    #[arg(long, value_name = "FILE", global = true)]
-    token_file: Option<PathBuf>,
-    /// Print the server's answer as JSON
-    #[arg(long, global = true)]
-    json: bool,
+    #[command(flatten)]
+    reach: Reach,
     #[command(subcommand)]
     command: Command,
 }
@@ -50,6 +43,24 @@ enum Command {
     },
     /// Load the configuration file again: all of it, or nothing if anything in it is wrong
     Reload,
+    /// Show who changed what of keys, limits and their levels, newest first
+    Audit {
+        /// Only what was done to this id
+        #[arg(long, value_name = "ID")]
+        target: Option<String>,
+        /// Only what is older than this number
+        #[arg(long, value_name = "SEQ")]
+        before: Option<i64>,
+        /// As many at most
+        #[arg(long, value_name = "COUNT", default_value_t = 50)]
+        limit: u32,
+    },
+    /// Copy the store, while it is in use, to a new file on the server's machine
+    Backup {
+        /// The new file
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -69,28 +80,35 @@ enum Act {
 }
 
 /// Runs the command: the answer to standard output, what is wrong to standard error.
-pub fn run(args: &Args) -> ExitCode {
-    match answer(args) {
+///
+/// `offline` answers on a store's file, for `--store`.
+pub fn run(args: &Args, offline: Offline<'_>) -> ExitCode {
+    finish("ctl", answer(args, offline))
+}
+
+fn finish(role: &str, outcome: Result<String, Failure>) -> ExitCode {
+    match outcome {
         Ok(text) => {
             // Nobody reads on; what was asked for is done all the same.
             let _ = io::stdout().lock().write_all(text.as_bytes());
             ExitCode::SUCCESS
         }
         Err(failure) => {
-            let _ = writeln!(io::stderr().lock(), "llmgw ctl: {failure}");
+            let _ = writeln!(io::stderr().lock(), "llmgw {role}: {failure}");
             ExitCode::from(failure.exit_code())
         }
     }
 }
 
-fn answer(args: &Args) -> Result<String, Failure> {
-    let api = Api::new(&args.admin, token(args)?)?;
+fn answer(args: &Args, offline: Offline<'_>) -> Result<String, Failure> {
+    let api = args.reach.api(offline)?;
     let shown = |answer: String, render: fn(&str) -> Result<String, Failure>| {
-        if args.json { Ok(format!("{}\n", answer.trim_end())) } else { render(&answer) }
+        if args.reach.json { Ok(format!("{}\n", answer.trim_end())) } else { render(&answer) }
     };
     match &args.command {
         Command::Endpoints { act: None } => {
-            shown(api.ask(Method::Get, "/endpoints")?, |text| Ok(render::endpoints(&api::read::<Endpoints>(text)?)))
+            let answer = api.ask(Method::Get, "/endpoints", None)?;
+            shown(answer, |text| Ok(render::endpoints(&api::read::<Endpoints>(text)?)))
         }
         Command::Endpoints { act: Some(act) } => {
             let (name, word) = match act {
@@ -98,31 +116,23 @@ fn answer(args: &Args) -> Result<String, Failure> {
                 Act::Undrain { name } => (name, "undrain"),
             };
             let path = format!("/endpoints/{}/{word}", api::encoded(name));
-            shown(api.ask(Method::Post, &path)?, |text| Ok(render::drained(&api::read::<Drained>(text)?)))
+            let answer = api.ask(Method::Post, &path, None)?;
+            shown(answer, |text| Ok(render::drained(&api::read::<Drained>(text)?)))
         }
         Command::Reload => {
-            shown(api.ask(Method::Post, "/reload")?, |text| Ok(render::reloaded(&api::read::<Reloaded>(text)?)))
+            let answer = api.ask(Method::Post, "/reload", None)?;
+            shown(answer, |text| Ok(render::reloaded(&api::read::<Reloaded>(text)?)))
+        }
+        Command::Audit { target, before, limit } => {
+            let target = target.as_ref().map(|id| format!("&target={}", api::encoded(id))).unwrap_or_default();
+            let before = before.map(|seq| format!("&before={seq}")).unwrap_or_default();
+            let answer = api.ask(Method::Get, &format!("/audit?limit={limit}{target}{before}"), None)?;
+            shown(answer, |text| Ok(render::events(&api::read::<Audit>(text)?)))
+        }
+        Command::Backup { file } => {
+            let path = std::path::absolute(file).unwrap_or_else(|_| file.clone());
+            let answer = api.ask(Method::Post, "/backup", Some(&serde_json::json!({ "path": path })))?;
+            shown(answer, |text| Ok(render::copied(&api::read::<Copied>(text)?)))
         }
     }
-}
-
-/// The admin token, if one is named or set.
-fn token(args: &Args) -> Result<Option<String>, Failure> {
-    let text = if let Some(path) = &args.token_file {
-        let read = std::fs::read_to_string(path);
-        read.map_err(|error| Failure::Usage(format!("--token-file {}: {error}", path.display())))?
-    } else if let Some(name) = &args.token_env {
-        let value = std::env::var(name);
-        value.map_err(|_| Failure::Usage(format!("--token-env {name}: the variable is not set, or is not text")))?
-    } else {
-        match std::env::var(TOKEN_VARIABLE) {
-            Ok(value) => value,
-            Err(_) => return Ok(None),
-        }
-    };
-    let token = text.trim();
-    if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(Failure::Usage("the admin token is empty or holds characters that cannot be sent".to_owned()));
-    }
-    Ok(Some(token.to_owned()))
 }

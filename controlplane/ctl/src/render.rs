@@ -1,6 +1,9 @@
 //! Answers as people read them: tables with a head line, and sentences. Pure: text from values.
 
-use crate::reply::{Drained, Endpoint, Endpoints, Reloaded, Rows, Setting};
+use serde_json::Value;
+
+use crate::reply::{Audit, Copied, Drained, Endpoint, Endpoints, Reloaded, Rows, Setting};
+use crate::when::moment;
 
 /// One line an endpoint.
 pub(crate) fn endpoints(answer: &Endpoints) -> String {
@@ -87,8 +90,40 @@ fn change(setting: &Setting) -> String {
     }
 }
 
+/// One line an act; what changed stands as fields from and to.
+pub(crate) fn events(answer: &Audit) -> String {
+    let mut rows = vec![["SEQ", "WHEN", "WHO", "WHAT", "TO", "CHANGE"].map(str::to_owned)];
+    rows.extend(answer.events.iter().map(|event| {
+        let changed = difference(&event.before, &event.after);
+        let (who, what, to) = (event.actor.clone(), event.action.clone(), event.target_id.clone());
+        [event.seq.to_string(), moment(event.ts), who, what, to, changed]
+    }));
+    table(&rows)
+}
+
+/// The fields that differ; those of what was not there before are shown if they say something.
+fn difference(before: &Value, after: &Value) -> String {
+    const KNOWN: [&str; 3] = ["id", "created_at", "last_used_at"];
+    let empty = serde_json::Map::new();
+    let (from, to) = (before.as_object().unwrap_or(&empty), after.as_object().unwrap_or(&empty));
+    let mut names: Vec<&String> = from.keys().chain(to.keys()).collect();
+    names.sort();
+    names.dedup();
+    let one = |name: &&String| {
+        let (from, to) = (from.get(*name).unwrap_or(&Value::Null), to.get(*name).unwrap_or(&Value::Null));
+        let is_told = from != to && !KNOWN.contains(&name.as_str());
+        is_told.then(|| if before.is_null() { format!("{name} {to}") } else { format!("{name} {from} to {to}") })
+    };
+    names.iter().filter_map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// Where a copy of the store is.
+pub(crate) fn copied(answer: &Copied) -> String {
+    format!("{} holds a copy of the store ({} bytes), looked over and whole\n", answer.path, answer.bytes)
+}
+
 /// Columns as wide as their widest cell, two spaces apart; nothing behind the last.
-fn table<const N: usize>(rows: &[[String; N]]) -> String {
+pub(crate) fn table<const N: usize>(rows: &[[String; N]]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; N] = std::array::from_fn(width);
     let mut text = String::new();
@@ -139,6 +174,15 @@ engine-b  not ready, breaker half open  0          none/l4  100       50      vl
 1 of 2 take requests
 ";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn an_act_is_told_by_what_differs() {
+        let check = |before: Value, after: Value, expected: &str| assert_eq!(difference(&before, &after), expected);
+        let (none, key) = (Value::Null, |band: Value| serde_json::json!({ "id": "k", "band": band, "name": "a" }));
+        check(none.clone(), key(none.clone()), "name \"a\"");
+        check(key("gold".into()), key(none.clone()), "band \"gold\" to null");
+        check(key(none.clone()), none, "name \"a\" to null");
     }
 
     #[test]

@@ -74,3 +74,25 @@ pub(crate) struct Setting {
     pub running: Option<String>,
     pub configured: Option<String>,
 }
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Audit {
+    pub events: Vec<Event>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Event {
+    pub seq: i64,
+    pub ts: i64,
+    pub actor: String,
+    pub action: String,
+    pub target_id: String,
+    pub before: serde_json::Value,
+    pub after: serde_json::Value,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Copied {
+    pub path: String,
+    pub bytes: u64,
+}

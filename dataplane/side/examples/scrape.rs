@@ -86,6 +86,7 @@ fn run(addrs: &[SocketAddr], more: &str, seconds: u64, log: &Log) -> Result<Used
         sink: log.sink(),
         format: Format::Text,
         admin: TcpListener::bind("127.0.0.1:0")?,
+        desk: None,
     })?;
     pause(WARM_UP);
     let (cpu, time, pages) = (side_cpu()?, Mono::now(), PAGES.load(Ordering::Relaxed));

@@ -52,6 +52,7 @@ use llmgw_router::prefix::StampTable;
 use llmgw_router::readiness::Readiness;
 use llmgw_runtime::mailbox::{Latest, Post};
 
+pub use page::desk::{Asked, Desk, Told};
 pub use reload::{Cause, ReloadError, Reloaded};
 pub use run::{Handle, Side, StartError};
 pub use watch_file::ConfigFile;
@@ -82,4 +83,6 @@ pub struct SideSetup {
     pub format: Format,
     /// Where operators connect, bound already.
     pub admin: TcpListener,
+    /// Who answers what the side runtime itself does not know of the admin API; none: nobody.
+    pub desk: Option<Desk>,
 }

@@ -1,10 +1,11 @@
 //! The admin address: what operators and load balancers ask, over HTTP/1.1.
 //!
 //! `/metrics`, `/healthz` and `/readyz` need no token on any address; `api` is what is below `/api/v1`, for whoever
-//! `token` lets in. Bounded in connections, time and header size; a request's body is not read. Never asks a core:
-//! reads cells.
+//! `token` lets in, and `desk` passes on what somebody else answers. Bounded in connections, time and sizes. Never asks
+//! a core: reads cells.
 
 mod api;
+pub(crate) mod desk;
 mod guests;
 mod text;
 mod token;
@@ -65,14 +66,15 @@ pub(crate) async fn serve(listener: TcpListener, sources: Arc<Sources>) {
 
 async fn serve_one(stream: TcpStream, sources: Arc<Sources>, turn: Arc<Turn>) {
     let _ = stream.set_nodelay(true);
+    let peer = stream.peer_addr().map(|peer| peer.ip());
     let service = service_fn(move |request: Request<Incoming>| {
-        let (sources, turn) = (sources.clone(), turn.clone());
+        let (sources, turn, peer) = (sources.clone(), turn.clone(), peer.as_ref().ok().copied());
         async move {
-            let path = request.uri().path();
+            let path = request.uri().path().to_owned();
             let response = async {
                 match path.strip_prefix(api::PREFIX) {
-                    Some(below) => api::answer(&request, below, &sources).await,
-                    None => answer(request.method(), path, &sources),
+                    Some(below) => api::answer(request, below, peer, &sources).await,
+                    None => answer(request.method(), &path, &sources),
                 }
             };
             Ok::<_, Infallible>(turn.answer(response).await)

@@ -110,6 +110,7 @@ impl Side {
                 started,
                 running: running.subscribe(),
                 requests: ask.clone(),
+                desk: setup.desk,
                 is_loopback: admin_addr.ip().is_loopback(),
             }),
             drain: Arc::new(Drain {

@@ -62,6 +62,10 @@ pub(crate) const ROOMS: &[Room] = &[
     // The control plane: who is asking, decided without I/O, and the one room that knows a database.
     Room { package: "llmgw-tenancy", may_use: Only(&["llmgw-kit", "llmgw-types"]) },
     Room { package: "llmgw-store", may_use: Only(&["llmgw-kit", "llmgw-types", "llmgw-tenancy"]) },
+    Room {
+        package: "llmgw-control",
+        may_use: Only(&["llmgw-kit", "llmgw-types", "llmgw-config", "llmgw-tenancy", "llmgw-store"]),
+    },
     // What operators hold: speaks to a server over its admin address, and knows nothing of its insides.
     Room { package: "llmgw-ctl", may_use: Only(&["llmgw-kit"]) },
     // What measures it: knows the wire, never the decisions, so that it cannot repeat their mistakes.

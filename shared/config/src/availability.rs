@@ -27,7 +27,6 @@ const KEYS: &[(&str, Rule)] = &[
     ("agent_listen", Rule::Off),
     ("agent_tls", Rule::Off),
     ("agent_plaintext", Rule::Off),
-    ("store.path", Rule::Off),
     ("tracing.endpoint", Rule::Off),
     ("fabrics", Rule::NoEffect),
     ("router.endpoint_cache_max_age", Rule::NoEffect),

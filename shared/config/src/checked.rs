@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 
 use llmgw_kit::secret::Secret;
 
-use crate::config::ServerConfig;
+use crate::config::{ServerConfig, StoreConfig};
 use crate::environment::Environment;
 use crate::error::Problem;
 use crate::read::{Field, Reader};
@@ -35,6 +35,7 @@ pub(crate) fn check(
     if tree.cores.value == CoreCount::Exactly(0) {
         reader.problem(&tree.cores.place, "cores: at least 1 is needed; write a number, or auto".to_owned());
     }
+    let store = check_store(tree, &mut reader);
     let endpoints = endpoint::check(tree, environment, &mut reader);
     let router = router::check(&tree.router, &mut reader);
     let models = model::check(tree, &endpoints, &router, &mut reader);
@@ -50,6 +51,7 @@ pub(crate) fn check(
         admin_token,
         cores: tree.cores.value,
         side_cpus: tree.side_cpus.value,
+        store,
         endpoints,
         models,
         router,
@@ -72,6 +74,18 @@ fn check_listen(tree: &ServerTree, reader: &mut Reader) -> Vec<SocketAddr> {
         reader.problem(&tree.listen.place, "listen: no address is written; write for example \":8080\"".to_owned());
     }
     addresses
+}
+
+/// The default of `store.path`.
+const STORE_PATH: &str = "/var/lib/llmgw/llmgw.db";
+
+fn check_store(tree: &ServerTree, reader: &mut Reader) -> StoreConfig {
+    let path = &tree.store.path;
+    if path.is_empty() || path.ends_with('/') || path.contains('\0') {
+        let message = format!("store.path: {:?} is not a file; write for example {STORE_PATH}", path.value);
+        reader.problem(&path.place, message);
+    }
+    StoreConfig { path: path.value.clone().into(), is_named: path.value != STORE_PATH }
 }
 
 fn check_admin(

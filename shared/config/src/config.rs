@@ -3,6 +3,7 @@
 //! Made by `checked` only. Holds no keys that are not there yet: those appear with their features.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use llmgw_kit::secret::Secret;
@@ -29,6 +30,8 @@ pub struct ServerConfig {
     pub cores: CoreCount,
     /// CPUs kept for everything else; 0 shares.
     pub side_cpus: CoreCount,
+    /// What is kept on disk.
+    pub store: StoreConfig,
     /// Engines, in the order of the file; never empty.
     pub endpoints: Vec<EndpointConfig>,
     /// Every public model: those of the catalog in the order of the file, then those only endpoints name.
@@ -37,6 +40,15 @@ pub struct ServerConfig {
     pub router: RouterConfig,
     /// Keys that were accepted although they change nothing in this version.
     pub without_effect: Vec<WithoutEffect>,
+}
+
+/// Where keys, usage and the audit trail are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreConfig {
+    /// The database file.
+    pub path: PathBuf,
+    /// Whether the file names another path than the default: then the store is wanted, whether it is there or not.
+    pub is_named: bool,
 }
 
 /// One engine.

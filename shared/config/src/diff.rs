@@ -44,6 +44,7 @@ static KEYS: &[Key] = &[
     key("admin_listen", AtRestart, |c| c.admin_listen.to_string()),
     key("cores", AtRestart, |c| count(c.cores)),
     key("side_cpus", AtRestart, |c| count(c.side_cpus)),
+    key("store.path", AtRestart, |c| c.store.path.display().to_string()),
     Key { name: "admin_token", takes: AtOnce, value: Value::Secret(|c| c.admin_token.as_ref()) },
     key("router.prefix.approx_tree.max_tree_size", AtRestart, |c| c.router.prefix_table_slots.to_string()),
     key("router.scrape_interval", AtOnce, |c| format_duration(c.router.scrape_interval)),
@@ -178,6 +179,7 @@ pub fn applicable(configured: ServerConfig, running: &ServerConfig) -> ServerCon
         admin_listen: running.admin_listen,
         cores: running.cores,
         side_cpus: running.side_cpus,
+        store: running.store.clone(),
         router: RouterConfig { prefix_table_slots: running.router.prefix_table_slots, ..configured.router },
         ..configured
     }

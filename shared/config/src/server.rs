@@ -90,7 +90,8 @@ section! {
 section! {
     /// What is kept on disk.
     pub struct Store {
-        /// The database file.
+        /// The database file: keys, usage, audit trail. Made where another path than the default is written; at the
+        /// default path, one that is there is used.
         path: String = "/var/lib/llmgw/llmgw.db",
     }
 }

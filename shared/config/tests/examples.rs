@@ -42,7 +42,7 @@ fn the_example_holds_every_key_and_every_default() {
 fn what_has_no_effect_in_this_version_is_named() {
     let config = load(EXAMPLE, &[]).expect("the example");
     let named: Vec<&str> = config.without_effect.iter().map(|key| key.key.as_str()).collect();
-    for key in ["auth", "agent_listen", "tls", "store.path", "fabrics"] {
+    for key in ["auth", "agent_listen", "tls", "fabrics"] {
         assert!(named.contains(&key), "{key} is not named in {named:?}");
     }
     for key in ["endpoints[0].batch_capacity", "endpoints[0].kv_capacity_tokens"] {
@@ -65,7 +65,6 @@ server.yaml:8:1: tls is not available in this version; leave it out
 server.yaml:9:1: agent_listen is not available in this version; leave it out
 server.yaml:10:1: agent_tls is not available in this version; leave it out
 server.yaml:11:1: agent_plaintext is not available in this version; leave it out, or write false
-server.yaml:12:10: store.path is not available in this version; leave it out, or write /var/lib/llmgw/llmgw.db
 server.yaml:13:12: tracing.endpoint is not available in this version; leave it out
 server.yaml:32:16: endpoints[0].tls.ca: file /etc/llmgw/engines.pem cannot be read: \
 No such file or directory (os error 2)

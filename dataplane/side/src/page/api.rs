@@ -6,7 +6,10 @@
 //! | POST | `/endpoints/{name}/drain`, `/endpoints/{name}/undrain` | the endpoint as it is then |
 //! | POST | `/reload` | what changed, and what needs a restart |
 //!
-//! Errors have the shape of those that clients get. Writes drain cells, nothing else.
+//! What is not here is asked at the [`desk`]. Errors have the shape of those that clients get. Writes drain cells,
+//! nothing else.
+
+use std::net::IpAddr;
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
@@ -18,14 +21,19 @@ use llmgw_router::endpoint::BreakerState;
 use llmgw_types::BoardSlot;
 use serde_json::{Value, json};
 
-use super::{JSON, Sources, refusal, respond, token, wrong_method};
+use super::{JSON, Sources, desk, refusal, respond, token, wrong_method};
 use crate::reload::{self, Cause, ReloadError, Reloaded};
 
 /// Where the API begins.
 pub(super) const PREFIX: &str = "/api/v1";
 
 /// Answers what stands below the prefix.
-pub(super) async fn answer(request: &Request<Incoming>, below: &str, sources: &Sources) -> Response<Full<Bytes>> {
+pub(super) async fn answer(
+    request: Request<Incoming>,
+    below: &str,
+    peer: Option<IpAddr>,
+    sources: &Sources,
+) -> Response<Full<Bytes>> {
     let admin_token = sources.running.borrow().admin_token.clone();
     if let Some(refused) = token::refused(request.headers(), admin_token.as_ref(), sources.is_loopback) {
         return refused;
@@ -38,7 +46,10 @@ pub(super) async fn answer(request: &Request<Incoming>, below: &str, sources: &S
         ["endpoints", _, "drain" | "undrain"] | ["reload"] if !is_write => wrong_method("use POST", "POST"),
         ["endpoints", name, act @ ("drain" | "undrain")] => drain(sources, name, *act == "drain"),
         ["reload"] => reloaded(reload::ask(&sources.requests, Cause::Api).await),
-        _ => refusal(StatusCode::NOT_FOUND, "not_found", "there is /endpoints and /reload below /api/v1"),
+        _ => match &sources.desk {
+            Some(asked) => desk::answer(request, below, peer, admin_token.is_some(), asked).await,
+            None => refusal(StatusCode::NOT_FOUND, "not_found", "there is /endpoints and /reload below /api/v1"),
+        },
     }
 }
 

@@ -71,6 +71,7 @@ impl World {
             started: Wall(1_700_000_000_500),
             running: running(),
             requests: tokio::sync::mpsc::channel(1).0,
+            desk: None,
             is_loopback: true,
         };
         super::text::metrics(&sources)
@@ -297,6 +298,7 @@ fn a_hundred_thousand_unknown_models_paths_and_methods_add_no_series() {
         started: Wall(0),
         running: running(),
         requests: tokio::sync::mpsc::channel(1).0,
+        desk: None,
         is_loopback: true,
     };
     for n in 0..100_000u32 {

@@ -44,6 +44,8 @@ pub(crate) struct Sources {
     pub running: watch::Receiver<Arc<ServerConfig>>,
     /// Where wishes for a reload go.
     pub requests: mpsc::Sender<Request>,
+    /// Who answers the rest of the admin API.
+    pub desk: Option<crate::Desk>,
     /// Whether only this machine reaches the page.
     pub is_loopback: bool,
 }
