@@ -128,13 +128,13 @@ mod tests {
         /// Blocks of the prompt that the engine is taken to have.
         fn cached(&self, slot: BoardSlot) -> u32 {
             let mut matches = Matches::new(4);
-            self.prefixes.find(&self.fingerprint, &mut matches);
+            self.prefixes.find(&self.fingerprint, Mono(1), &mut matches);
             matches.cached(self.prefixes.ledger(), slot)
         }
 
         fn send(&self, slot: BoardSlot) {
             let mut matches = Matches::new(4);
-            self.prefixes.find(&self.fingerprint, &mut matches);
+            self.prefixes.find(&self.fingerprint, Mono(1), &mut matches);
             let placed = Placed { core: CoreId(0), slot, prompt_tokens: 1024, now: Mono(1) };
             self.prefixes.ledger().done(self.prefixes.record(&self.fingerprint, &matches, &placed));
         }
