@@ -60,6 +60,8 @@ impl From<rusqlite::Error> for StoreError {
         match failure.code {
             ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => Self::Locked,
             ErrorCode::DiskFull => Self::Full,
+            // The index of the log finds no room: SQLite tells no reason, and there is hardly another.
+            ErrorCode::SystemIoFailure if failure.extended_code == rusqlite::ffi::SQLITE_IOERR_SHMSIZE => Self::Full,
             ErrorCode::ReadOnly => Self::ReadOnly,
             ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase => {
                 Self::Damaged { path: PathBuf::new(), what: message.clone().unwrap_or_else(|| error.to_string()) }
@@ -82,5 +84,30 @@ impl StoreError {
             Self::Other(why) => Self::Open { path: file.to_owned(), why },
             other => other,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::ffi;
+
+    use super::*;
+
+    #[test]
+    fn what_sqlite_says_is_told_by_what_an_operator_can_do_about_it() {
+        let check = |code: i32, expected: StoreError| {
+            let error = rusqlite::Error::SqliteFailure(ffi::Error::new(code), None);
+            assert_eq!(std::mem::discriminant(&StoreError::from(error)), std::mem::discriminant(&expected), "{code}");
+        };
+        let other = || StoreError::Other(String::new());
+        check(ffi::SQLITE_FULL, StoreError::Full);
+        check(ffi::SQLITE_IOERR_SHMSIZE, StoreError::Full);
+        check(ffi::SQLITE_IOERR_READ, other());
+        check(ffi::SQLITE_BUSY, StoreError::Locked);
+        check(ffi::SQLITE_READONLY_DBMOVED, StoreError::ReadOnly);
+        check(ffi::SQLITE_CORRUPT, StoreError::Damaged { path: PathBuf::new(), what: String::new() });
+        check(ffi::SQLITE_CONSTRAINT_PRIMARYKEY, StoreError::Exists);
+        check(ffi::SQLITE_CONSTRAINT_FOREIGNKEY, StoreError::Dangling);
+        check(ffi::SQLITE_CONSTRAINT_CHECK, other());
     }
 }
