@@ -26,8 +26,10 @@ pub const SLOTS_MAX: usize = 1 << 23;
 const GAP_BLOCKS_MAX: u32 = 4;
 /// Sizes, in 64ths of the whole; each that is in use is kept.
 const LEVELS: [usize; 3] = [1, 8, 55];
-/// Blocks whose buckets are read before they are written.
+/// Blocks whose buckets are read at once.
 const AT_ONCE: usize = 16;
+/// Of a long prompt each so many blocks are looked for at first.
+const STEP: usize = 4;
 /// Of a coarse clock.
 const TICK_NANOS: u64 = 250_000_000;
 /// A slot that was used so lately is not written to say that it is used again.
@@ -96,31 +98,25 @@ impl StampTable {
 
     /// Looks where a prompt is cached.
     ///
-    /// Cost: two cache lines a block that is known, one for each of the first four that are not; no allocation.
+    /// Whoever got a block got all before it then or later. So of a long prompt only each [`STEP`]th block is looked for,
+    /// and then all of those between the last one that an engine has and the next.
+    ///
+    /// Cost: two cache lines a block that is looked for and known, one for each that is not; no allocation.
     pub fn find(&self, fingerprint: &Fingerprint, now: Mono, matches: &mut Matches) {
         matches.begin(fingerprint);
-        let (buckets, tick) = (self.buckets(), tick_of(now));
+        let search = Search { table: self, buckets: self.buckets(), tick: tick_of(now) };
         for prompt in fingerprint.prompts() {
-            let (mut gap, mut depth) = (0, 0);
-            'prompt: for some in prompt.chunks(AT_ONCE) {
-                for (key, bucket) in warmed(buckets, some, Bucket::warm_holders) {
-                    depth += 1;
-                    let seen = |slot, stamp, unused| {
-                        matches.seen(&self.ledger, slot, stamp, depth, unused <= UNUSED_TICKS_MAX);
-                    };
-                    match bucket.read(key, tick, seen) {
-                        Some(is_shared) => {
-                            gap = 0;
-                            if is_shared {
-                                matches.seen_everywhere(depth);
-                            }
-                        }
-                        None => gap += 1,
-                    }
-                    if gap == GAP_BLOCKS_MAX {
-                        break 'prompt;
-                    }
-                }
+            let (start, rest) = prompt.split_at(prompt.len().min(STEP));
+            let is_known = search.each(start, 0, 1, matches);
+            if is_known && rest.len() <= STEP {
+                search.each(rest, STEP as u32, 1, matches);
+            } else if is_known {
+                search.each(rest, STEP as u32, STEP, matches);
+                matches.ends_between(STEP as u32, |from, matches| {
+                    // The step's last block was looked for.
+                    let between = prompt.get(from as usize..).unwrap_or_default();
+                    search.each(between.get(..STEP - 1).unwrap_or(between), from, 1, matches);
+                });
             }
             matches.end_prompt();
         }
@@ -140,7 +136,7 @@ impl StampTable {
         let right = [matches.right(slot)].into_iter().chain(std::iter::repeat(0));
         let prompts = fingerprint.prompts().zip(right).filter_map(|(prompt, right)| prompt.get(right as usize..));
         for some in prompts.flat_map(|rest| rest.chunks(AT_ONCE)) {
-            for (key, bucket) in warmed(buckets, some, |bucket, key| bucket.touch(key, tick)) {
+            for (key, bucket) in warmed(buckets, some.iter(), |bucket, key| bucket.touch(key, tick)) {
                 bucket.write(&Entry { key, slot, stamp, tick }, |other, old| {
                     if other == slot { age(stamp, old) as f32 / capacity } else { self.age(other, old) }
                 });
@@ -171,21 +167,58 @@ impl StampTable {
     }
 }
 
+/// One look at the table.
+struct Search<'a> {
+    table: &'a StampTable,
+    buckets: &'a [Bucket<AtomicU64>],
+    tick: u32,
+}
+
+impl Search<'_> {
+    /// Looks for the last of each `step` of the blocks after the first `from` of a prompt, until some in a row are
+    /// missing. Answer: whether that did not happen.
+    fn each(&self, blocks: &[u64], from: u32, step: usize, matches: &mut Matches) -> bool {
+        let (mut gap, mut depth) = (0, from);
+        for some in blocks.chunks(AT_ONCE * step) {
+            let last = some.chunks_exact(step).filter_map(<[u64]>::last);
+            for (key, bucket) in warmed(self.buckets, last, Bucket::warm_holders) {
+                depth += step as u32;
+                let seen = |slot, stamp, unused| {
+                    matches.seen(&self.table.ledger, slot, stamp, depth, step as u32, unused <= UNUSED_TICKS_MAX);
+                };
+                match bucket.read(key, self.tick, seen) {
+                    Some(is_shared) => {
+                        gap = 0;
+                        if is_shared {
+                            matches.seen_everywhere(depth);
+                        }
+                    }
+                    None => gap += 1,
+                }
+                if gap == GAP_BLOCKS_MAX {
+                    return false;
+                }
+            }
+        }
+        true
+    }
+}
+
 /// The keys of some blocks and their buckets, read ahead in two steps: what a bucket's first line says tells where to
 /// go on, so that a look at one after the other would wait for memory twice a block.
 #[inline]
 fn warmed<'b>(
     buckets: &'b [Bucket<AtomicU64>],
-    some: &[u64],
+    some: impl Iterator<Item = &'b u64> + Clone,
     go_on: impl Fn(&Bucket<AtomicU64>, Key),
 ) -> impl Iterator<Item = (Key, &'b Bucket<AtomicU64>)> {
     let at = move |hash: &u64| {
         let key = Key::of(*hash);
         buckets.get(key.bucket(buckets.len())).map(|bucket| (key, bucket))
     };
-    some.iter().filter_map(at).for_each(|(_, bucket)| bucket.warm());
-    some.iter().filter_map(at).for_each(|(key, bucket)| go_on(bucket, key));
-    some.iter().filter_map(at)
+    some.clone().filter_map(at).for_each(|(_, bucket)| bucket.warm());
+    some.clone().filter_map(at).for_each(|(key, bucket)| go_on(bucket, key));
+    some.filter_map(at)
 }
 
 fn tick_of(now: Mono) -> u32 {

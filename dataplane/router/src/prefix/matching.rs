@@ -10,6 +10,9 @@ use super::fingerprint::{BLOCK_BYTES, Fingerprint};
 use super::ledger::Ledger;
 use super::slots::RIGHT_TO;
 
+/// Depths at which engines' shares of a prompt end that are looked at closely.
+const ENDS_MAX: usize = 32;
+
 /// What is known of one engine.
 #[derive(Clone, Copy, Default)]
 struct Found {
@@ -110,28 +113,55 @@ impl Matches {
         (self.everywhere, self.everywhere_total, self.is_first) = (0, 0, true);
     }
 
-    /// An engine got the block at `depth`. Whoever got a block got all before it then or later: the deepest one counts.
+    /// An engine got the block at `depth`, the `step`th after the one that was looked for before. Whoever got a block got all before it then or later: the deepest one counts.
     #[inline]
-    pub(super) fn seen(&mut self, ledger: &Ledger, slot: BoardSlot, stamp: u64, depth: u32, is_recent: bool) {
+    pub(super) fn seen(
+        &mut self,
+        ledger: &Ledger,
+        slot: BoardSlot,
+        stamp: u64,
+        depth: u32,
+        step: u32,
+        is_recent: bool,
+    ) {
         let Some(found) = self.found.get_mut(slot.idx()) else { return };
         if !found.is_seen {
             let (count, capacity) = (ledger.count(slot), ledger.capacity(slot));
             (found.is_seen, found.count, found.capacity) = (true, count, capacity);
             self.seen.push(slot);
         }
-        found.age = age(found.count, stamp);
-        found.known = depth;
-        let is_right = is_recent && (found.age as f32) * RIGHT_TO < found.capacity as f32;
-        if is_right && self.is_first && found.right + 1 == depth {
+        let age = age(found.count, stamp);
+        if depth > found.known {
+            (found.known, found.age) = (depth, age);
+        }
+        let is_right = is_recent && (age as f32) * RIGHT_TO < found.capacity as f32;
+        if is_right && self.is_first && found.right + step == depth {
             found.right = depth;
         }
-        if found.age < found.capacity {
-            found.depth = depth;
+        if age < found.capacity {
+            found.depth = found.depth.max(depth);
         }
     }
 
+    /// Calls `look` with each depth, in steps, after which what some engine has or had of this prompt ends.
+    pub(super) fn ends_between(&mut self, step: u32, mut look: impl FnMut(u32, &mut Self)) {
+        let mut ends = [0; ENDS_MAX];
+        let mut count = 0;
+        for found in self.seen.iter().filter_map(|slot| self.found.get(slot.idx())) {
+            for end in [found.depth, found.known] {
+                let end = end / step * step;
+                let is_new = end > 0 && !ends.iter().take(count).any(|other| *other == end);
+                if let Some(place) = ends.get_mut(count).filter(|_| is_new) {
+                    *place = end;
+                    count += 1;
+                }
+            }
+        }
+        ends.iter().take(count).for_each(|end| look(*end, self));
+    }
+
     pub(super) fn seen_everywhere(&mut self, depth: u32) {
-        self.everywhere = depth;
+        self.everywhere = self.everywhere.max(depth);
     }
 
     pub(super) fn end_prompt(&mut self) {
