@@ -98,8 +98,8 @@ impl StampTable {
 
     /// Looks where a prompt is cached.
     ///
-    /// Whoever got a block got all before it then or later. So of a long prompt only each [`STEP`]th block is looked for,
-    /// and then all of those between the last one that an engine has and the next.
+    /// Whoever got a block got all before it then or later. So of a long prompt only each [`STEP`]th block is looked
+    /// for, and then all of those between the last one that an engine has and the next.
     ///
     /// Cost: two cache lines a block that is looked for and known, one for each that is not; no allocation.
     pub fn find(&self, fingerprint: &Fingerprint, now: Mono, matches: &mut Matches) {

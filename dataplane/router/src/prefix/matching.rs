@@ -113,7 +113,8 @@ impl Matches {
         (self.everywhere, self.everywhere_total, self.is_first) = (0, 0, true);
     }
 
-    /// An engine got the block at `depth`, the `step`th after the one that was looked for before. Whoever got a block got all before it then or later: the deepest one counts.
+    /// An engine got the block at `depth`, the `step`th after the one that was looked for before. Whoever got a block
+    /// got all before it then or later: the deepest one counts.
     #[inline]
     pub(super) fn seen(
         &mut self,
