@@ -28,6 +28,8 @@ pub use known::Standing;
 /// Clients that leave: few, since each leaves many times a second.
 const LEAVER_COUNT: usize = 4;
 const LEAVE_AFTER: Duration = Duration::from_millis(40);
+/// Calls before anything is recorded.
+const FIRST_CALLS: u64 = 64;
 /// For the closes of the last clients to be handled, too.
 const SETTLE: Duration = Duration::from_millis(200);
 
@@ -112,6 +114,8 @@ pub async fn run(plan: Ring, progress: Progress) -> Result<RingReport, Error> {
         let message = "the gateway runs on the epoll driver (it has no ring open): there are no operations to count";
         return Err(Error::Unavailable(message.to_owned()));
     }
+    // A gateway that has just said that it is ready may still be making what its cores keep.
+    closed::run(plan.closed(Delivery::Whole, None, Ends::AfterCalls(FIRST_CALLS)), Progress::Silent).await;
     let thread_ids: Vec<u32> = cores.iter().map(|(_, id)| *id).collect();
     let recording = kernel::Recording::start(&thread_ids, known::ON_EVENTFD)?;
     progress.say(&format!("recording {} core threads", cores.len()));

@@ -33,6 +33,8 @@ pub(crate) fn start(program: Option<&Path>, engines: &Engines, limits: &Limits) 
         .router(&timeouts)
         .router(&format!("limits: {{ body: {size}B }}"))
         .router("cooldown_seconds: 1")
+        // Prompts that are the same would all go to one engine, and each check wants its own.
+        .router("prefix: { approx_tree: { enabled: false } }")
         .env("LLMGW__ROUTER__TIMEOUTS__SETTLE", "0s");
     for addr in engines.addrs() {
         builder = builder.url(&format!("http://{addr}"));
