@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use llmgw_kit::clock::Wall;
+use llmgw_kit::percent::decoded;
 use llmgw_store::audit::Event;
 use llmgw_store::{Store, StoreError, Tx};
 use ring::rand::{SecureRandom, SystemRandom};
@@ -218,20 +219,4 @@ fn read_query(written: &str) -> Option<Vec<(String, String)>> {
             Some((decoded(name)?, decoded(&value.replace('+', " "))?))
         })
         .collect()
-}
-
-/// Undoes percent-encoding; `None` for what is no text.
-pub(crate) fn decoded(written: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(written.len());
-    let mut rest = written.bytes();
-    while let Some(byte) = rest.next() {
-        if byte == b'%' {
-            let digit = |byte: Option<u8>| char::from(byte?).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-            let (high, low) = (digit(rest.next())?, digit(rest.next())?);
-            bytes.push(high << 4 | low);
-        } else {
-            bytes.push(byte);
-        }
-    }
-    String::from_utf8(bytes).ok()
 }

@@ -1,9 +1,10 @@
 //! The whole table of what operators can ask of the control plane. The API's description is made from it.
 
+use llmgw_kit::percent::decoded;
 use serde_json::Value;
 
 use crate::api::{audit, backup, keys, limits, scopes};
-use crate::desk::{Desk, Request, Verb, decoded};
+use crate::desk::{Desk, Request, Verb};
 use crate::refusal::Refusal;
 
 /// One thing to ask.

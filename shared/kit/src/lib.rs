@@ -2,5 +2,6 @@
 
 pub mod chance;
 pub mod clock;
+pub mod percent;
 pub mod secret;
 pub mod units;

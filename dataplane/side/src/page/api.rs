@@ -17,6 +17,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use llmgw_config::EndpointConfig;
 use llmgw_config::diff::{Changes, Rows, Setting};
 use llmgw_kit::clock::Mono;
+use llmgw_kit::percent::decoded;
 use llmgw_router::endpoint::BreakerState;
 use llmgw_types::BoardSlot;
 use serde_json::{Value, json};
@@ -122,22 +123,6 @@ fn drain(sources: &Sources, written: &str, is_draining: bool) -> Response<Full<B
     respond(StatusCode::OK, JSON, json!({ "endpoint": described(endpoint, slot, sources) }).to_string())
 }
 
-/// Undoes percent-encoding; `None` for what is no text.
-fn decoded(written: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(written.len());
-    let mut rest = written.bytes();
-    while let Some(byte) = rest.next() {
-        if byte == b'%' {
-            let digit = |byte: Option<u8>| char::from(byte?).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-            let (high, low) = (digit(rest.next())?, digit(rest.next())?);
-            bytes.push(high << 4 | low);
-        } else {
-            bytes.push(byte);
-        }
-    }
-    String::from_utf8(bytes).ok()
-}
-
 fn reloaded(outcome: Result<Reloaded, ReloadError>) -> Response<Full<Bytes>> {
     match outcome {
         Ok(Reloaded { changes, generation }) => {
@@ -177,25 +162,4 @@ fn rows(rows: &Rows) -> Value {
 
 fn setting(setting: &Setting) -> Value {
     json!({ "key": setting.key, "running": setting.running, "configured": setting.configured })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::decoded;
-
-    #[test]
-    fn names_are_read_as_they_were_meant() {
-        for (written, meant) in [
-            ("a", Some("a")),
-            ("h:1", Some("h:1")),
-            ("a%2Fb%25", Some("a/b%")),
-            ("%c3%a9", Some("é")),
-            ("%", None),
-            ("%2", None),
-            ("%zz", None),
-            ("%ff", None),
-        ] {
-            assert_eq!(decoded(written).as_deref(), meant, "{written}");
-        }
-    }
 }
