@@ -26,7 +26,7 @@ use llmgw_runtime::mailbox::{LANE_CAPACITY, Latest, Mesh, Post};
 use llmgw_test_kit::raw::{Connection, End};
 use llmgw_test_kit::{Engine, gateway};
 use llmgw_types::admission::{Admission, QueueOrder, Thresholds};
-use llmgw_types::snapshot::{Endpoint, Member, ModelName, ModelRoute, Placement, PrefixSpec, ProfileSpec};
+use llmgw_types::snapshot::{Endpoint, Member, ModelName, ModelRoute, Placement, PrefixSpec, ProfileSpec, Units};
 use llmgw_types::{BandRank, BoardSlot, CoreId, EngineKind, Pool, PoolSlot, RouteTable, Snapshot};
 
 use crate::counter;
@@ -164,6 +164,7 @@ fn table(engine: &Engine) -> RouteTable {
             placement: Placement::default(),
             admission: Admission::default(),
             fallbacks: Vec::new(),
+            units: Units::default(),
         }],
         names: vec![ModelName { name: gateway::MODEL.into(), model: 0 }],
         profiles: vec![ProfileSpec {

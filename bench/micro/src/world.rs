@@ -10,7 +10,7 @@ use llmgw_router::scheduler::run::Scheduler;
 use llmgw_router::session::Ring;
 use llmgw_router::{Board, Dispatcher, Grant, Map, Wanted};
 use llmgw_types::admission::{Admission, QueueOrder, Thresholds};
-use llmgw_types::snapshot::{Endpoint, Member, ModelName, ModelRoute, Placement, ProfileSpec, SessionSpec};
+use llmgw_types::snapshot::{Endpoint, Member, ModelName, ModelRoute, Placement, ProfileSpec, SessionSpec, Units};
 use llmgw_types::{BoardSlot, CoreId, EngineKind, Pool, RouteTable, Snapshot};
 
 /// When every decision is made.
@@ -65,6 +65,7 @@ pub(crate) fn table(count: u32, picker: &str) -> RouteTable {
             placement: Placement { session: Some(session) },
             admission: Admission::default(),
             fallbacks: Vec::new(),
+            units: Units::default(),
         }],
         names: vec![ModelName { name: "m0".into(), model: 0 }],
         profiles: vec![ProfileSpec {

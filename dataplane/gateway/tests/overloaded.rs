@@ -21,7 +21,7 @@ use llmgw_router::settings::{Limits, Settings, Timeouts};
 use llmgw_runtime::mailbox::{Latest, Mesh};
 use llmgw_runtime::owner::owner_of;
 use llmgw_types::admission::{Admission, Band, QueueOrder, Thresholds};
-use llmgw_types::snapshot::{Endpoint, Member, ModelName, ModelRoute, Placement, Pool, ProfileSpec};
+use llmgw_types::snapshot::{Endpoint, Member, ModelName, ModelRoute, Placement, Pool, ProfileSpec, Units};
 use llmgw_types::{BoardSlot, CoreId, EngineKind, RouteTable, Snapshot};
 
 /// Messages that the lane to the other core holds.
@@ -65,6 +65,7 @@ fn table() -> RouteTable {
             placement: Placement::default(),
             admission: Admission { bands: vec![band], ..Admission::default() },
             fallbacks: vec![],
+            units: Units::default(),
         }],
         names: vec![ModelName { name: "m".into(), model: 0 }],
         profiles: vec![ProfileSpec { name: "p".into(), scorers: vec![], picker: "p2c".into(), temperature: 0.0 }],

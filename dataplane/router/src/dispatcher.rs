@@ -403,7 +403,7 @@ impl Dispatcher {
 mod tests {
     use llmgw_kit::chance::Chance;
     use llmgw_types::admission::{Admission, QueueOrder, Thresholds};
-    use llmgw_types::snapshot::{Endpoint, Member, ModelName, ModelRoute, Placement, Pool, ProfileSpec};
+    use llmgw_types::snapshot::{Endpoint, Member, ModelName, ModelRoute, Placement, Pool, ProfileSpec, Units};
     use llmgw_types::{EngineKind, RouteTable, Snapshot};
 
     use super::*;
@@ -460,6 +460,7 @@ mod tests {
                 placement: Placement::default(),
                 admission: Admission::default(),
                 fallbacks: vec![],
+                units: Units::default(),
             }],
             names: vec![ModelName { name: "m".into(), model: 0 }],
             profiles: vec![ProfileSpec { name: "p".into(), scorers: vec![], picker: picker.into(), temperature: 0.0 }],

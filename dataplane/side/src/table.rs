@@ -229,6 +229,7 @@ pub fn table(config: &ServerConfig, addrs: &Addrs, book: &mut Book, board: &Boar
             placement: placement(&model.placement),
             admission: admission(model, book),
             fallbacks: model.fallbacks.iter().filter_map(at).collect(),
+            units: model.units,
         });
         let names = std::iter::once(&model.name).chain(&model.aliases);
         table.names.extend(names.map(|name| ModelName { name: name.clone(), model: row }));

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use llmgw_kit::secret::Secret;
 use llmgw_types::EngineKind;
+use llmgw_types::snapshot::Units;
 
 use crate::error::WithoutEffect;
 use crate::server::{PickerKind, Scheduling};
@@ -137,6 +138,8 @@ pub struct ModelConfig {
     pub placement: PlacementConfig,
     /// When its requests wait, and in which order they go on.
     pub admission: AdmissionConfig,
+    /// What its use costs against budgets.
+    pub units: Units,
 }
 
 /// When the requests of a model wait: the router's values, but for those the model has of its own.

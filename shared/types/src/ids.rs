@@ -47,6 +47,54 @@ index!(
     PoolSlot
 );
 
+index!(
+    /// A key, by its row in the table of who may ask; its own for the life of the process.
+    KeyIdx
+);
+index!(
+    /// A project, by its row in the table of who may ask; its own for the life of the process.
+    ProjectIdx
+);
+index!(
+    /// An organisation's number; its own for the life of the process.
+    OrganizationIdx
+);
+index!(
+    /// A level with limits, by its row in the table of who may ask; its own for the life of the process.
+    LevelIdx
+);
+
+/// An id of a key or a project, short enough to travel by value.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ShortId {
+    len: u8,
+    bytes: [u8; Self::BYTES_MAX],
+}
+
+impl ShortId {
+    /// The longest.
+    pub const BYTES_MAX: usize = 31;
+
+    /// The id of that text; none where it is longer.
+    pub fn of(text: &str) -> Option<Self> {
+        let mut bytes = [0; Self::BYTES_MAX];
+        bytes.get_mut(..text.len())?.copy_from_slice(text.as_bytes());
+        Some(Self { len: u8::try_from(text.len()).ok()?, bytes })
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        // Only a text was ever put there; the fallbacks cannot be reached.
+        self.bytes.get(..usize::from(self.len)).and_then(|bytes| std::str::from_utf8(bytes).ok()).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for ShortId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
 /// A band's rank: 1 is the band of lowest priority, a higher rank goes first. [`BandRank::NOBODY`] is below every band.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BandRank(pub u8);
@@ -114,7 +162,15 @@ impl fmt::Display for RequestId {
 
 #[cfg(test)]
 mod tests {
-    use super::{CoreId, RequestId};
+    use super::{CoreId, RequestId, ShortId};
+
+    #[test]
+    fn a_short_id_is_its_text_or_none() {
+        for text in ["", "key-0123456789abcdefg", &"x".repeat(31), "schlüssel"] {
+            assert_eq!(ShortId::of(text).expect("short enough").as_str(), text);
+        }
+        assert!(ShortId::of(&"x".repeat(32)).is_none());
+    }
 
     #[test]
     fn request_ids_sort_by_time_and_then_by_core() {

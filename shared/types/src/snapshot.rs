@@ -5,12 +5,13 @@
 
 use std::net::SocketAddr;
 
-use rkyv::rancor::Error;
-use rkyv::util::AlignedVec;
 use rkyv::{Archive, Deserialize, Serialize};
 
 use crate::EngineKind;
 use crate::admission::{Admission, QueueOrder, Thresholds};
+use crate::checked::{Checked, Table};
+
+pub use crate::checked::SnapshotError;
 
 /// Where an engine is, and how it is reached.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq, Hash)]
@@ -129,6 +130,29 @@ pub struct ModelRoute {
     pub admission: Admission,
     /// Rows of the models that stand in when no endpoint of this one can be used, first choice first.
     pub fallbacks: Vec<u32>,
+    /// What its use costs against budgets.
+    pub units: Units,
+}
+
+/// What the use of a model costs against budgets. Units: millionths of a budget unit. All 0: exempt from budgets.
+#[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Units {
+    /// A prompt token that was not cached.
+    pub prompt_micros: u64,
+    /// A cached prompt token.
+    pub cached_micros: u64,
+    /// A generated token.
+    pub completion_micros: u64,
+    /// A second of a GPU.
+    pub gpu_second_micros: u64,
+}
+
+/// A unit a token.
+impl Default for Units {
+    fn default() -> Self {
+        const ONE: u64 = 1_000_000;
+        Self { prompt_micros: ONE, cached_micros: ONE, completion_micros: ONE, gpu_second_micros: 0 }
+    }
 }
 
 /// What the engines of a model are chosen by.
@@ -197,67 +221,19 @@ impl ArchivedRouteTable {
     }
 }
 
-/// Why a buffer is not a route table.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SnapshotError(String);
+/// A checked route table.
+pub type Snapshot = Checked<RouteTable>;
 
-impl std::fmt::Display for SnapshotError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "route table snapshot refused: {}", self.0)
+impl Table for RouteTable {
+    const NAME: &'static str = "route table";
+
+    fn fits_together(table: &ArchivedRouteTable) -> Result<(), String> {
+        fits_together(table)
     }
 }
 
-impl std::error::Error for SnapshotError {}
-
-/// A route table in one aligned buffer: checked once, then read in place.
-///
-/// Invariant: the buffer passed the check in [`Snapshot::check`] and never changes.
-pub struct Snapshot {
-    bytes: AlignedVec,
-}
-
-impl std::fmt::Debug for Snapshot {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // A table holds keys of engines.
-        write!(f, "Snapshot({} bytes)", self.bytes.len())
-    }
-}
-
-impl Snapshot {
-    /// Writes a table into a buffer. Cost: about 95 µs and 330 KB for 1,000 endpoints.
-    ///
-    /// Errors: the table does not fit together (a row that names a row that is not there, unsorted names).
-    pub fn of(table: &RouteTable) -> Result<Self, SnapshotError> {
-        let bytes = rkyv::to_bytes::<Error>(table).map_err(|error| SnapshotError(error.to_string()))?;
-        Self::check(bytes)
-    }
-
-    /// Takes a buffer that came from elsewhere. Cost: about 56 µs for 1,000 endpoints; never on a core.
-    ///
-    /// Errors: the bytes are no route table, or its rows do not fit together.
-    pub fn check(bytes: AlignedVec) -> Result<Self, SnapshotError> {
-        let table =
-            rkyv::access::<ArchivedRouteTable, Error>(&bytes).map_err(|error| SnapshotError(error.to_string()))?;
-        fits_together(table)?;
-        Ok(Self { bytes })
-    }
-
-    /// The table. Cost: about a nanosecond.
-    #[expect(unsafe_code, reason = "reading in place without checking again is the point of a checked snapshot")]
-    pub fn table(&self) -> &ArchivedRouteTable {
-        // SAFETY: `bytes` passed `rkyv::access` as this very type in `check`, the only constructor, and is immutable
-        // since.
-        unsafe { rkyv::access_unchecked::<ArchivedRouteTable>(&self.bytes) }
-    }
-
-    /// Size of the buffer in bytes.
-    pub fn size_bytes(&self) -> usize {
-        self.bytes.len()
-    }
-}
-
-fn fits_together(table: &ArchivedRouteTable) -> Result<(), SnapshotError> {
-    let refuse = |what: String| Err(SnapshotError(what));
+fn fits_together(table: &ArchivedRouteTable) -> Result<(), String> {
+    let refuse = |what: String| Err(what);
     for pool in table.pools.iter() {
         if pool.model.to_native() as usize >= table.models.len() {
             return refuse(format!("pool {} names a model that is not there", pool.label));
@@ -298,6 +274,9 @@ fn fits_together(table: &ArchivedRouteTable) -> Result<(), SnapshotError> {
 
 #[cfg(test)]
 mod tests {
+    use rkyv::rancor::Error;
+    use rkyv::util::AlignedVec;
+
     use super::*;
     use crate::admission::Band;
 
@@ -335,6 +314,7 @@ mod tests {
                 placement: Placement::default(),
                 admission: Admission::default(),
                 fallbacks: vec![],
+                units: Units::default(),
             }],
             names: vec![ModelName { name: "alias".into(), model: 0 }, ModelName { name: "m".into(), model: 0 }],
             profiles: vec![ProfileSpec {

@@ -33,8 +33,8 @@ fn check(workload: &Workload) {
     let (in_turn, by_cost) = (run(ROUND_ROBIN, workload), run(BLOCK_COST, workload));
     let shown = format!("{}: in turn {in_turn:?}, by cost {by_cost:?}", workload.name);
     assert!(in_turn.blocks_hit > 0 && by_cost.blocks_hit >= in_turn.blocks_hit, "{shown}");
-    // All at one engine would be 8, all at two of them 4. Three hundred calls on a busy machine come to 2.1 at most; how
-    // evenly thousands are spread is the benchmark's to say.
+    // All at one engine would be 8, all at two of them 4. Three hundred calls on a busy machine come to 2.1 at most;
+    // how evenly thousands are spread is the benchmark's to say.
     assert!(by_cost.prompt_imbalance < 3.9, "{shown}");
 }
 

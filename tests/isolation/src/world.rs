@@ -23,7 +23,7 @@ use llmgw_router::scheduler::profile::RoutingProfile;
 use llmgw_router::scheduler::run::Scheduler;
 use llmgw_router::{Board, Dispatcher, Grant, Map, Wanted};
 use llmgw_types::admission::{Band, QueueOrder, Thresholds};
-use llmgw_types::snapshot::{Endpoint, EngineAddr, Member, ModelName, ModelRoute, Placement, ProfileSpec};
+use llmgw_types::snapshot::{Endpoint, EngineAddr, Member, ModelName, ModelRoute, Placement, ProfileSpec, Units};
 use llmgw_types::{BandRank, BoardSlot, CoreId, EngineKind as Kind, Pool, PoolSlot, RouteTable, Snapshot};
 
 use crate::engine::{self, BATCH, EngineKind, Memory, OUTPUT, PROMPT, Speed};
@@ -530,6 +530,7 @@ fn table(case: &Case) -> RouteTable {
             placement: Placement::default(),
             admission,
             fallbacks: vec![],
+            units: Units::default(),
         }],
         names: vec![ModelName { name: "m".into(), model: 0 }],
         profiles: vec![ProfileSpec { name: "chat".into(), scorers: vec![], picker: "p2c".into(), temperature: 0.0 }],

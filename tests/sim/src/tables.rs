@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use llmgw_router::scheduler::profile::RoutingProfile;
 use llmgw_types::admission::{Admission, QueueOrder};
-use llmgw_types::snapshot::{Endpoint, Member, ModelName, ModelRoute, Placement, Pool, ProfileSpec};
+use llmgw_types::snapshot::{Endpoint, Member, ModelName, ModelRoute, Placement, Pool, ProfileSpec, Units};
 use llmgw_types::{BoardSlot, EngineKind, PoolSlot, RouteTable, Snapshot};
 
 use crate::plan::{MODELS, POOLS, Plan};
@@ -128,6 +128,7 @@ pub(crate) fn publication(generation: u64, pools: &[Option<Shape>; POOLS], plan:
             placement: Placement::default(),
             admission: Admission::default(),
             fallbacks: Vec::new(),
+            units: Units::default(),
         });
         table.names.push(ModelName { name: format!("m{model}"), model });
     }

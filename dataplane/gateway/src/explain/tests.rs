@@ -11,7 +11,7 @@ use llmgw_router::scheduler::{Candidate, Draw, registry};
 use llmgw_router::session::Ring;
 use llmgw_router::{Board, Dispatcher, Map, Wanted};
 use llmgw_types::admission::{Admission, QueueOrder, Thresholds};
-use llmgw_types::snapshot::{Endpoint, Member, ModelRoute, Placement, ProfileSpec, SessionSpec};
+use llmgw_types::snapshot::{Endpoint, Member, ModelRoute, Placement, ProfileSpec, SessionSpec, Units};
 use llmgw_types::{BoardSlot, CoreId, EndpointIdx, EngineKind, Pool, RouteTable, Snapshot};
 use serde_json::Value;
 
@@ -63,6 +63,7 @@ fn table(count: u32, name: impl Fn(u32) -> String) -> RouteTable {
             placement: Placement { session },
             admission: Admission::default(),
             fallbacks: Vec::new(),
+            units: Units::default(),
         }],
         profiles: PICKERS.map(profile).to_vec(),
         ..RouteTable::default()

@@ -95,7 +95,7 @@ pub fn judge(members: &[MemberTally]) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use llmgw_types::admission::{Admission, QueueOrder, Thresholds};
-    use llmgw_types::snapshot::{Endpoint, Member, ModelRoute, Placement, Pool, ProfileSpec};
+    use llmgw_types::snapshot::{Endpoint, Member, ModelRoute, Placement, Pool, ProfileSpec, Units};
     use llmgw_types::{CoreId, EngineKind, RouteTable, Snapshot};
     use proptest::prelude::*;
 
@@ -159,6 +159,7 @@ mod tests {
                 placement: Placement::default(),
                 admission: Admission::default(),
                 fallbacks: vec![],
+                units: Units::default(),
             }],
             profiles: vec![ProfileSpec { name: "p".into(), scorers: vec![], picker: "p2c".into(), temperature: 0.0 }],
             ..RouteTable::default()

@@ -10,7 +10,9 @@ use llmgw_router::scheduler::run::Scheduler;
 use llmgw_router::session::Ring;
 use llmgw_router::{Board, Dispatcher, Grant, Map, NoEndpoint, Wanted};
 use llmgw_types::admission::{Admission, QueueOrder, Thresholds};
-use llmgw_types::snapshot::{Endpoint, Member, ModelName, ModelRoute, Placement, PrefixSpec, ProfileSpec, SessionSpec};
+use llmgw_types::snapshot::{
+    Endpoint, Member, ModelName, ModelRoute, Placement, PrefixSpec, ProfileSpec, SessionSpec, Units,
+};
 use llmgw_types::{BoardSlot, CoreId, EngineKind, Pool, RouteTable, Snapshot};
 
 /// When everything happens, unless a test says otherwise.
@@ -75,6 +77,7 @@ pub(crate) fn table(models: &[&[u32]], scorers: &[(&str, f32)], picker: &str, te
             placement,
             admission: Admission::default(),
             fallbacks: Vec::new(),
+            units: Units::default(),
         });
         table.names.push(ModelName { name: format!("m{model}"), model });
     }

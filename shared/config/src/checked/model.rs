@@ -2,9 +2,12 @@
 
 use std::collections::{HashMap, HashSet};
 
+use llmgw_types::snapshot::Units;
+
 use crate::config::{EndpointConfig, ModelConfig, RouterConfig};
 use crate::read::{Field, Reader, hint};
-use crate::server::ServerTree;
+use crate::server::{self, ServerTree};
+use crate::values::Weight;
 
 use super::{admission, check_model_name, placement, profile};
 
@@ -77,6 +80,7 @@ pub(super) fn check(
             routing_profile: model.routing_profile.value.clone().unwrap_or_else(|| router.default_profile.clone()),
             placement: placement::of(&tree.router, Some(model)),
             admission: admission::of(&tree.router, Some(model)),
+            units: units(&model.units),
         });
     }
     models.extend(served.iter().filter(|name| !catalog.contains(*name)).map(|name| ModelConfig {
@@ -86,8 +90,20 @@ pub(super) fn check(
         routing_profile: router.default_profile.clone(),
         placement: placement::of(&tree.router, None),
         admission: admission::of(&tree.router, None),
+        units: Units::default(),
     }));
     models
+}
+
+/// Weights as whole millionths; one that is larger than those go is as large as they go.
+fn units(weights: &server::Units) -> Units {
+    let micros = |weight: Weight| (weight.as_f64() * 1e6).round() as u64;
+    Units {
+        prompt_micros: micros(weights.prompt.value),
+        cached_micros: micros(weights.cached.value),
+        completion_micros: micros(weights.completion.value),
+        gpu_second_micros: micros(weights.gpu_second.value),
+    }
 }
 
 /// The GPU classes that serve a model.
