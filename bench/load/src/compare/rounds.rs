@@ -37,7 +37,7 @@ pub fn run(plan: &Compare, place: &Place, progress: Progress) -> io::Result<Comp
     let mut found = begin(plan, place);
     let gateways: Vec<&Gateway> =
         GATEWAYS.iter().filter(|one| found.gateways.iter().any(|name| name == one.name)).collect();
-    let took = estimate(plan, gateways.len());
+    let took = estimate(plan, &gateways);
     let peers = found.gateways.join(", ");
     progress.say(&format!("{} rounds of {peers}: about {:.0} s", plan.round_count, took.as_secs_f64()));
     for round in 0..plan.round_count {
@@ -85,13 +85,13 @@ fn begin(plan: &Compare, place: &Place) -> Comparison {
 }
 
 /// What a run takes, starts and ends included.
-fn estimate(plan: &Compare, gateway_count: usize) -> Duration {
-    let all: Duration = plan.steps.iter().map(|step| step.takes(plan.pace)).sum();
-    let direct = plan.steps.iter().filter(|step| DIRECT_STEPS.contains(&step.name)).map(|step| step.takes(plan.pace));
-    let direct: Duration = direct.sum();
+fn estimate(plan: &Compare, gateways: &[&Gateway]) -> Duration {
+    let of = |takes_part: &dyn Fn(&str) -> bool| -> Duration {
+        plan.steps.iter().filter(|step| takes_part(step.name)).map(|step| step.takes(plan.pace)).sum()
+    };
+    let theirs: Duration = gateways.iter().map(|one| of(&|name| one.part.has(name)) + QUIET * 2).sum();
     let rounds = u32::try_from(plan.round_count).unwrap_or(u32::MAX);
-    let gateways = u32::try_from(gateway_count).unwrap_or(u32::MAX);
-    ((all + QUIET * 2) * gateways + direct) * rounds
+    (theirs + of(&|name| DIRECT_STEPS.contains(&name))) * rounds
 }
 
 fn direct(plan: &Compare, place: &Place, found: &mut Comparison, round: usize, progress: Progress) -> io::Result<()> {
@@ -134,7 +134,7 @@ fn steps(
     progress: Progress,
 ) -> io::Result<()> {
     let mut own_rate = None;
-    for step in &plan.steps {
+    for step in plan.steps.iter().filter(|step| gateway.part.has(step.name)) {
         if let Some(status) = running.process.exit_status()? {
             return Err(io::Error::other(format!("ended before {} ({status})", step.name)));
         }
@@ -217,10 +217,12 @@ mod tests {
     #[test]
     fn the_time_is_told_before_it_is_spent() {
         let plan = Compare { round_count: 2, ..Compare::default() };
-        let (one, two) = (estimate(&plan, 1), estimate(&plan, 2));
+        let [nginx, router] = ["nginx", "vllm-router"].map(|name| gateways::find(name).expect("a gateway"));
+        let (one, two) = (estimate(&plan, &[nginx]), estimate(&plan, &[nginx, nginx]));
         assert!(two > one && two < one * 2);
-        assert!(estimate(&Compare { pace: Pace::Quick, ..plan.clone() }, 1) < one);
-        assert_eq!(estimate(&Compare { round_count: 4, ..plan }, 1), one * 2);
+        assert!(estimate(&plan, &[router]) < one, "a router of Python takes part in some steps only");
+        assert!(estimate(&Compare { pace: Pace::Quick, ..plan.clone() }, &[nginx]) < one);
+        assert_eq!(estimate(&Compare { round_count: 4, ..plan }, &[nginx]), one * 2);
     }
 
     #[test]
