@@ -119,8 +119,8 @@ fn ours(path: &std::path::Path) -> Option<String> {
     said(path.display().to_string(), &["--version"])
 }
 
-/// What the mock takes at once: more than any step has. An operator writes down what the engine runs; where nobody does,
-/// admission begins with a guess, and a ramp of a thousand streams starts in crowds whose events then come together.
+/// What the mock takes at once: more than any step has. An operator writes down what the engine runs; where nobody
+/// did, admission begins with a guess, and a ramp of a thousand streams starts in crowds whose events come together.
 const MOCK_BATCH: u32 = 10_000;
 
 /// The configuration both of ours read: everything that is on by default stays on.
