@@ -20,9 +20,10 @@ use crate::record::{Outcome, Received, Recording};
 pub(crate) const UNRECORDED: u64 = u64::MAX;
 
 /// How far a job has come; read by its connection, written by the driver.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Progress {
     produced: AtomicU32,
+    /// [`NOT_LOOKED_UP`] until it is.
     cached: AtomicU32,
     /// [`OPEN`], [`FINISHED`] or [`REFUSED`].
     end: AtomicU32,
@@ -31,14 +32,22 @@ pub(crate) struct Progress {
 const OPEN: u32 = 0;
 const FINISHED: u32 = 1;
 const REFUSED: u32 = 2;
+const NOT_LOOKED_UP: u32 = u32::MAX;
 
 impl Progress {
+    fn new() -> Progress {
+        Progress { produced: AtomicU32::new(0), cached: AtomicU32::new(NOT_LOOKED_UP), end: AtomicU32::new(OPEN) }
+    }
+
     pub(crate) fn produced(&self) -> u32 {
         self.produced.load(Ordering::Relaxed)
     }
 
     pub(crate) fn cached_tokens(&self) -> u32 {
-        self.cached.load(Ordering::Relaxed)
+        match self.cached.load(Ordering::Relaxed) {
+            NOT_LOOKED_UP => 0,
+            cached => cached,
+        }
     }
 
     pub(crate) fn has_ended(&self) -> bool {
@@ -49,6 +58,9 @@ impl Progress {
 struct Watched {
     progress: Arc<Progress>,
     wake: Arc<Notify>,
+    /// Whoever waits writes the first token alone and then so many at once: it sleeps on until they are there.
+    every: u32,
+    wake_at: u32,
 }
 
 pub(crate) struct State {
@@ -151,14 +163,15 @@ impl Shared {
         self.release.send_modify(|count| *count += 1);
     }
 
-    /// Puts a job in the model; dropping the lease takes it out again.
-    pub(crate) fn submit(self: &Arc<Shared>, job: Job, wake: Arc<Notify>) -> Lease {
-        let progress = Arc::new(Progress::default());
+    /// Puts a job in the model; dropping the lease takes it out again. `wake` is told of the first token, then of each
+    /// `every`th, and of the end.
+    pub(crate) fn submit(self: &Arc<Shared>, job: Job, wake: Arc<Notify>, every: u32) -> Lease {
+        let progress = Arc::new(Progress::new());
         let now = self.now_ns();
         let id = {
             let mut state = self.lock();
             let id = state.batch.submit(now, job);
-            state.watched.insert(id, Watched { progress: progress.clone(), wake });
+            state.watched.insert(id, Watched { progress: progress.clone(), wake, every: every.max(1), wake_at: 1 });
             id
         };
         self.driver.notify_one();
@@ -237,14 +250,22 @@ impl State {
             | Event::Preempted { id, .. }
             | Event::Refused { id, .. } => id,
         };
-        let Some(Watched { progress, wake }) = self.watched.get(&id) else { return };
+        let Some(Watched { progress, wake, every, wake_at }) = self.watched.get_mut(&id) else { return };
         match event {
-            // After a preemption the request finds its own blocks: that is not what the client is told.
-            Event::Admitted { cached_tokens, .. } if progress.produced() == 0 => {
+            // After a preemption, be it before the first token, the request finds its own blocks: that is neither
+            // counted nor what the client is told.
+            Event::Admitted { cached_tokens, .. } if progress.cached.load(Ordering::Relaxed) == NOT_LOOKED_UP => {
                 progress.cached.store(cached_tokens, Ordering::Relaxed);
+                return;
             }
-            Event::Admitted { .. } | Event::Preempted { .. } => {}
-            Event::Token { produced, .. } => progress.produced.store(produced, Ordering::Relaxed),
+            Event::Admitted { .. } | Event::Preempted { .. } => return,
+            Event::Token { produced, .. } => {
+                progress.produced.store(produced, Ordering::Relaxed);
+                if produced < *wake_at {
+                    return;
+                }
+                *wake_at = wake_at.saturating_add(*every);
+            }
             Event::Finished { .. } => progress.end.store(FINISHED, Ordering::Relaxed),
             Event::Refused { .. } => progress.end.store(REFUSED, Ordering::Relaxed),
         }
@@ -268,5 +289,51 @@ impl Drop for Lease {
             drop(state);
             self.shared.driver.notify_one();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::JobId;
+
+    #[tokio::test]
+    async fn what_a_request_found_is_told_as_it_was_counted_though_it_is_put_back_before_its_first_token() {
+        let shared = Arc::new(Shared::new(EngineConfig::default()));
+        let job = Job { prompt: vec![1; 100], output_tokens: 1, priority: 0, salt: 0, answer_seed: 0 };
+        let lease = shared.submit(job, Arc::new(Notify::new()), 1);
+        let id = lease.id;
+        let tell = |event| shared.lock().apply(event);
+        assert_eq!(lease.progress.cached_tokens(), 0);
+        for (cached_tokens, expected) in [(16, 16), (64, 16)] {
+            tell(Event::Admitted { id, at: 0, cached_tokens });
+            assert_eq!(lease.progress.cached_tokens(), expected);
+            tell(Event::Preempted { id, at: 0 });
+        }
+    }
+
+    #[tokio::test]
+    async fn whoever_writes_many_tokens_at_once_is_woken_for_the_first_for_many_and_for_the_end() {
+        let shared = Arc::new(Shared::new(EngineConfig::default()));
+        let wake = Arc::new(Notify::new());
+        let job = Job { prompt: vec![1], output_tokens: 20, priority: 0, salt: 0, answer_seed: 0 };
+        let lease = shared.submit(job, wake.clone(), 8);
+        let is_woken = |event| {
+            shared.lock().apply(event);
+            is_told(&wake)
+        };
+        let id: JobId = lease.id;
+        let woken = (1..=20).filter(|&produced| is_woken(Event::Token { id, at: 0, produced })).collect::<Vec<u32>>();
+        assert_eq!(woken, [1, 9, 17]);
+        assert!(is_woken(Event::Finished { id, at: 0 }));
+        assert!(!is_woken(Event::Preempted { id, at: 0 }));
+    }
+
+    /// Whether a call would go on at once.
+    fn is_told(wake: &Notify) -> bool {
+        use std::future::Future as _;
+        let mut notified = std::pin::pin!(wake.notified());
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        notified.as_mut().poll(&mut cx).is_ready()
     }
 }

@@ -44,7 +44,8 @@ pub(crate) async fn generate(request: &Request, reply: &mut Reply<'_, '_>, kind:
         None => format!("{:016x}", fold(mix(reply.shared.started_unix_ns()), reply.asked.seq)),
     };
     let shape = Shape { kind, suffix, model: plan.model.clone(), created: reply.shared.unix_s() };
-    let source = Source::start(&reply.shared, &plan, reply.faults.delay_us);
+    let every = if plan.is_stream { cfg.stream_interval } else { u32::MAX };
+    let source = Source::start(&reply.shared, &plan, reply.faults.delay_us, every);
     let written = if plan.is_stream {
         stream(reply, &plan, &shape, source).await
     } else {
@@ -106,7 +107,8 @@ impl Drop for SelfPaced {
 }
 
 impl Source {
-    pub(super) fn start(shared: &Arc<Shared>, plan: &Plan, delay_us: Option<u64>) -> Source {
+    /// `every`: the tokens that are written at once.
+    pub(super) fn start(shared: &Arc<Shared>, plan: &Plan, delay_us: Option<u64>, every: u32) -> Source {
         if let Some(us) = delay_us {
             {
                 let mut state = shared.lock();
@@ -125,7 +127,7 @@ impl Source {
                 salt: plan.salt,
                 answer_seed: choice.seed,
             };
-            shared.submit(job, wake.clone())
+            shared.submit(job, wake.clone(), every)
         });
         Source::Batch { leases: leases.collect(), wake }
     }

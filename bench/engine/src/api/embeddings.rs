@@ -58,7 +58,7 @@ pub(super) async fn prefill(reply: &Reply<'_, '_>, prompts: &[Vec<u32>]) {
         .iter()
         .map(|prompt| {
             let job = Job { prompt: prompt.clone(), output_tokens: 0, priority: 0, salt: 0, answer_seed: 0 };
-            reply.shared.submit(job, wake.clone())
+            reply.shared.submit(job, wake.clone(), 1)
         })
         .collect();
     while !leases.iter().all(|lease| lease.progress.has_ended()) {

@@ -28,7 +28,7 @@ impl Turn {
             return Err(Refusal::bad("There is nothing to answer.", None));
         };
         let suffix = format!("{:016x}", fold(mix(reply.shared.started_unix_ns()), reply.asked.seq));
-        let source = Some(Source::start(&reply.shared, &plan, reply.faults.delay_us));
+        let source = Some(Source::start(&reply.shared, &plan, reply.faults.delay_us, 1));
         Ok(Turn { plan, choice, suffix, source, sent: 0 })
     }
 
