@@ -35,7 +35,8 @@ pub struct Engines {
     /// Of one request alone; each other that runs adds to its time.
     pub tokens_per_second: f64,
     pub step_us_per_seq: f64,
-    /// Tokens in one event of a stream: a thousand events a second are the sockets' load, not the engines'.
+    /// Tokens in one event of a stream behind the first: a thousand events a second are the sockets' load, and that of
+    /// the machine, not the engines'.
     pub stream_interval: u32,
 }
 
@@ -47,7 +48,7 @@ impl Default for Engines {
             prefill_tokens_per_second: 8000.0,
             tokens_per_second: 50.0,
             step_us_per_seq: 50.0,
-            stream_interval: 16,
+            stream_interval: 512,
         }
     }
 }
@@ -193,7 +194,7 @@ async fn start(setup: &Setup, policy: &Policy) -> Result<Place, String> {
     let urls: Vec<String> = engines.iter().map(EngineProcess::url).collect();
     match policy.by {
         By::Profile(profile) => {
-            let yaml = policies::server_yaml(profile, &urls, setup.speed);
+            let yaml = policies::server_yaml(profile, policy.cores, &urls, setup.speed);
             let gateway = GatewayProcess::start(&setup.llmgw, &yaml).map_err(started)?;
             let fleet = Fleet { gateway, engines };
             scenario::wait_until_ready(&fleet).await?;

@@ -19,4 +19,4 @@ pub use measure::{Engines, Setup, measure, measure_alone};
 pub use page::{text, whole_page};
 pub use plot::svg;
 pub use policies::{BLOCK_COST, POLICIES, Policy, ROUND_ROBIN};
-pub use workload::{BLOCK_TOKENS, Call, Workload};
+pub use workload::{BLOCK_TOKENS, Call, Lru, Workload};

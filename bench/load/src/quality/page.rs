@@ -77,7 +77,7 @@ fn setting(found: &Quality) -> String {
          second in chunks of 8,192, and batches of up to 256 answers at {} tokens a second for one alone. Arrivals and \
          engines run at the same multiple of their own speed. A block of a trace is {BLOCK_TOKENS} words, a token and \
          {} bytes each; equal ids are equal words, and the last block of a prompt is a whole one, so that engines \
-         count as the trace does. An event of a stream carries {} tokens.",
+         count as the trace does. The first event of a stream carries one token, the others {} each.",
         engines.count,
         number(engines.blocks as f64, 0),
         number(engines.prefill_tokens_per_second, 0),

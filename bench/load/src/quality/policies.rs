@@ -17,6 +17,8 @@ pub struct Policy {
     pub(crate) by: By,
     /// The calls say whose turn they are (`x-session-id`).
     pub(crate) names_sessions: bool,
+    /// The gateway's threads; none is what comes by default.
+    pub(crate) cores: Option<u32>,
 }
 
 /// What makes it choose so.
@@ -37,15 +39,17 @@ pub const ROUND_ROBIN: &str = "round robin";
 pub const POLICIES: &[Policy] = &[
     Policy {
         name: ROUND_ROBIN,
-        what: "one engine after another",
+        what: "one engine after another; on one core, for each counts its own turns, and who is next is chance with two",
         by: By::Profile(Some("{ picker: { type: round-robin } }")),
         names_sessions: false,
+        cores: Some(1),
     },
     Policy {
         name: "least load",
         what: "`scorers: { inflight: 1 }`: what the gateway itself has running there, prompts by their tokens",
         by: By::Profile(Some("{ scorers: { inflight: 1.0 }, picker: { type: max-score } }")),
         names_sessions: false,
+        cores: None,
     },
     Policy {
         name: "session",
@@ -53,6 +57,7 @@ pub const POLICIES: &[Policy] = &[
                mean by `load_factor`",
         by: By::Profile(Some("{ scorers: { inflight: 1.0 }, picker: { type: max-score } }")),
         names_sessions: true,
+        cores: None,
     },
     Policy {
         name: "weighted",
@@ -61,19 +66,28 @@ pub const POLICIES: &[Policy] = &[
             "{ scorers: { prefix: 3.0, queue: 1.0, kv: 1.0, inflight: 1.0 }, picker: { type: max-score } }",
         )),
         names_sessions: false,
+        cores: None,
     },
-    Policy { name: BLOCK_COST, what: "the profile `chat` as it comes", by: By::Profile(None), names_sessions: false },
+    Policy {
+        name: BLOCK_COST,
+        what: "the profile `chat` as it comes",
+        by: By::Profile(None),
+        names_sessions: false,
+        cores: None,
+    },
     Policy {
         name: "sglang-router",
         what: "its `cache_aware` as it comes, its eviction as much faster as time is",
         by: By::Sglang { is_sized: false },
         names_sessions: false,
+        cores: None,
     },
     Policy {
         name: "sglang-router sized",
         what: "the same, its tree as large as the text that an engine's cache holds (`--max-tree-size`)",
         by: By::Sglang { is_sized: true },
         names_sessions: false,
+        cores: None,
     },
 ];
 
@@ -95,8 +109,11 @@ impl Policy {
 }
 
 /// The gateway's configuration.
-pub(crate) fn server_yaml(profile: Option<&str>, engine_urls: &[String], speed: f64) -> String {
+pub(crate) fn server_yaml(profile: Option<&str>, cores: Option<u32>, engine_urls: &[String], speed: f64) -> String {
     let mut text = config(engine_urls, MODEL);
+    if let Some(cores) = cores {
+        text.push_str(&format!("cores: {cores}\n"));
+    }
     let scrape_ms = (SCRAPE_SECONDS * 1000.0 / speed).max(10.0);
     text.push_str(&format!("router:\n  scrape_interval: {scrape_ms:.0}ms\n"));
     if let Some(profile) = profile {
@@ -144,8 +161,8 @@ mod tests {
     #[test]
     fn the_default_is_configured_by_nothing() {
         let urls = ["http://127.0.0.1:1".to_owned()];
-        assert!(server_yaml(None, &urls, 50.0).ends_with("router:\n  scrape_interval: 40ms\n"));
-        let text = server_yaml(Some("{ picker: { type: round-robin } }"), &urls, 1.0);
-        assert!(text.contains("scrape_interval: 2000ms\n  default_profile: measured\n"), "{text}");
+        assert!(server_yaml(None, None, &urls, 50.0).ends_with("router:\n  scrape_interval: 40ms\n"));
+        let text = server_yaml(Some("{ picker: { type: round-robin } }"), Some(1), &urls, 1.0);
+        assert!(text.contains("cores: 1\nrouter:\n  scrape_interval: 2000ms\n  default_profile: measured\n"), "{text}");
     }
 }

@@ -85,7 +85,8 @@ impl Call {
 }
 
 /// A cache of blocks that drops what was used least lately.
-struct Lru {
+#[derive(Debug)]
+pub struct Lru {
     capacity: usize,
     newest: u64,
     last_use: HashMap<u64, u64>,
@@ -94,12 +95,14 @@ struct Lru {
 }
 
 impl Lru {
-    fn new(capacity: usize) -> Self {
+    /// An empty cache of so many blocks.
+    #[must_use]
+    pub fn new(capacity: usize) -> Self {
         Self { capacity, newest: 0, last_use: HashMap::new(), order: VecDeque::new() }
     }
 
     /// Runs a prompt. Answer: the leading blocks that were there.
-    fn run(&mut self, blocks: &[u64]) -> usize {
+    pub fn run(&mut self, blocks: &[u64]) -> usize {
         let hits = blocks.iter().take_while(|id| self.last_use.contains_key(id)).count();
         for &id in blocks {
             self.newest += 1;
