@@ -75,6 +75,9 @@ pub(crate) fn answered(gateway: &Gateway, slot: BoardSlot, sent: Sent, reuse: Op
         ledger.add_sent(CORE, slot, u32::try_from(usage.completion.unwrap_or(0)).unwrap_or(u32::MAX));
         let Some(prompt_tokens) = usage.prompt else { return };
         deciding.ratios.learn(sent.row, sent.bytes, prompt_tokens);
+        if let (Some(given), Some(cached_tokens)) = (reuse.and_then(|reuse| reuse.given), usage.cached) {
+            ledger.shares(CORE).set_right(slot, given, prompt_tokens.saturating_sub(cached_tokens));
+        }
         let known = reuse.and_then(|reuse| Some((reuse.known?, reuse.blocks)));
         if let (Some(((known, age), blocks)), Some(cached_tokens)) = (known, usage.cached) {
             let known_tokens = prompt_tokens.saturating_mul(known.into()) / u64::from(blocks.max(1));

@@ -157,6 +157,9 @@ fn candidate(out: &mut String, look: &CandidateLook, table: &ArchivedRouteTable)
     if let Some(cached) = look.cached {
         let _ = write!(out, ",\"cached\":{cached}");
     }
+    if let Some(beyond) = look.beyond {
+        let _ = write!(out, ",\"beyond\":{}", beyond as i64);
+    }
     if !look.scores.is_empty() {
         out.push_str(",\"scores\":[");
         numbers(out, look.scores.iter().copied());

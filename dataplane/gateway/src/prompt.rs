@@ -89,13 +89,16 @@ impl Prompts {
         Some(Read { fingerprint, tokens, sent: Sent { row, bytes } })
     }
 
-    /// Learns from an answer's usage: how long a token is, what its engine holds, what the answer took of it.
+    /// Learns from an answer's usage: how long a token is, what its engine holds and had to do, what the answer took.
     pub(crate) fn answered(&self, slot: BoardSlot, sent: Sent, reuse: Option<&Reuse>, usage: &Usage) {
         let ledger = self.table.ledger();
         // Answers take room in the cache too.
         ledger.add_sent(self.core, slot, u32::try_from(usage.completion.unwrap_or(0)).unwrap_or(u32::MAX));
         let Some(prompt_tokens) = usage.prompt else { return };
         self.ratios.borrow_mut().learn(sent.row, sent.bytes, prompt_tokens);
+        if let (Some(given), Some(cached_tokens)) = (reuse.and_then(|reuse| reuse.given), usage.cached) {
+            ledger.shares(self.core).set_right(slot, given, prompt_tokens.saturating_sub(cached_tokens));
+        }
         let known = reuse.and_then(|reuse| Some((reuse.known?, reuse.blocks)));
         if let (Some(((known, age), blocks)), Some(cached_tokens)) = (known, usage.cached) {
             let known_tokens = prompt_tokens.saturating_mul(known.into()) / u64::from(blocks.max(1));

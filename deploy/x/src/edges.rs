@@ -118,8 +118,9 @@ pub(crate) const ROOMS: &[Room] = &[
 pub(crate) const TIPS: &[&str] =
     &["llmgw-stock", "llmgw", "llmgw-test-kit", "llmgw-behaviour", "llmgw-isolation", "llmgw-sim", "x"];
 
-/// Any room's tests may use these beside what the room itself may.
-pub(crate) const TEST_ROOMS: &[&str] = &["llmgw-test-kit", "llmgw-engine-sim"];
+/// Any room's tests may use these beside what the room itself may: whole programs, a simulated engine, and what is
+/// asked of engines.
+pub(crate) const TEST_ROOMS: &[&str] = &["llmgw-test-kit", "llmgw-engine-sim", "llmgw-load"];
 
 /// A crate from outside that only some rooms may name in their manifests.
 #[derive(Debug, Clone, Copy)]

@@ -104,6 +104,7 @@ fn a_request_that_asks_is_told_what_of_its_prompt_each_engine_has() {
     for candidate in decision["candidates"].as_array().expect("candidates") {
         let has = if candidate["replica"] == first.as_str() { blocks } else { 0 };
         assert_eq!(candidate["cached"], has, "{decision}");
+        assert!(candidate["beyond"].is_i64(), "{decision}");
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use llmgw_types::{BoardSlot, CoreId};
 
 use super::capacity::{Evidence, Learned};
+use super::shares::Shares;
 
 /// What an engine is taken to hold until it is known, in tokens.
 pub const CAPACITY_UNKNOWN: u64 = 400_000;
@@ -30,6 +31,8 @@ struct CoreRow {
     queued: Box<[AtomicI64]>,
     /// What this core learned of what each engine holds, in tokens; above [`TENURE_SHIFT`] whose it was when it did.
     learned: Box<[AtomicU64]>,
+    /// What this core gave each engine beyond its share.
+    shares: Shares,
 }
 
 /// Cells of one engine.
@@ -64,6 +67,7 @@ impl Ledger {
             sent: (0..slots).map(|_| AtomicU64::new(0)).collect(),
             queued: (0..slots).map(|_| AtomicI64::new(0)).collect(),
             learned: (0..slots).map(|_| AtomicU64::new(0)).collect(),
+            shares: Shares::new(slots),
         };
         let engine = |_| EngineCells {
             base: AtomicU64::new(COUNT_FIRST),
@@ -89,6 +93,11 @@ impl Ledger {
     pub fn add_sent(&self, core: CoreId, slot: BoardSlot, tokens: u32) {
         let cell = &self.cores[core.idx()].sent[slot.idx()];
         cell.store(cell.load(Ordering::Relaxed).wrapping_add(tokens.into()), Ordering::Relaxed);
+    }
+
+    /// What a core gave engines beyond their shares.
+    pub fn shares(&self, core: CoreId) -> &Shares {
+        &self.cores[core.idx()].shares
     }
 
     /// Counts tokens that an engine has to prefill. Owner: that core.

@@ -2,6 +2,8 @@
 //!
 //! Made by the dispatcher from what the prefix table found, used by the pipeline. Counts nothing itself.
 
+use llmgw_types::CoreId;
+
 use crate::prefix::cost::Work;
 use crate::prefix::guard::{Course, Decision, Facts, Thresholds, followed, judge};
 use crate::prefix::{Matches, StampTable};
@@ -35,6 +37,8 @@ pub struct Reuse {
     /// Those that its engine had once, and what it got since it got the last of them, tokens: for learning what it
     /// holds.
     pub known: Option<(u32, u64)>,
+    /// Tokens that its engine was given to prefill, as estimated, where they were counted against its share.
+    pub given: Option<u32>,
 }
 
 impl Reuse {
@@ -53,6 +57,16 @@ impl Cached<'_> {
     /// Blocks of the prompt that an engine has.
     pub fn cached(&self, candidate: &Candidate) -> u32 {
         self.matches.cached(self.table.ledger(), candidate.slot)
+    }
+
+    /// Tokens that a core gave an engine to prefill beyond its share.
+    pub fn beyond(&self, core: CoreId, candidate: &Candidate) -> f32 {
+        self.table.ledger().shares(core).beyond(candidate.slot)
+    }
+
+    /// Tokens of the prompt that an engine would have to prefill.
+    pub fn tokens_left(&self, candidate: &Candidate) -> u32 {
+        self.matches.tokens_left(self.table.ledger(), candidate.slot, self.prompt_tokens)
     }
 
     /// How an engine is to be chosen. Cost: one pass over the candidates; their loads are read only when some of the
@@ -91,7 +105,7 @@ impl Cached<'_> {
             Course::Ignore(decision) | Course::LeastLoaded(decision) => decision,
         };
         let known = self.matches.age(chosen.slot).map(|age| (self.matches.known_at(chosen.slot), age));
-        Reuse { decision, blocks, cached, known }
+        Reuse { decision, blocks, cached, known, given: None }
     }
 }
 

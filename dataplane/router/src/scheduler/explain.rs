@@ -97,6 +97,8 @@ pub struct CandidateLook {
     pub dropped_by: Option<&'static str>,
     /// Blocks of the prompt that it is taken to have; absent where nobody looked.
     pub cached: Option<u32>,
+    /// Tokens of prefill that this core gave it lately beyond its share; absent where they do not count.
+    pub beyond: Option<f32>,
     /// One a scorer; empty where the picker asked for none.
     pub scores: Vec<f32>,
 }

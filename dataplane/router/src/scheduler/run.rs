@@ -5,7 +5,7 @@ use std::time::Duration;
 use llmgw_kit::chance::Chance;
 use llmgw_kit::clock::Mono;
 use llmgw_types::snapshot::{ArchivedPool, ArchivedRouteTable};
-use llmgw_types::{BoardSlot, EndpointIdx};
+use llmgw_types::{BoardSlot, CoreId, EndpointIdx};
 
 use super::cached::{Cached, Reuse, work};
 use super::explain::{CandidateLook, PoolLook};
@@ -139,10 +139,11 @@ impl Scheduler {
             look.session = owner.map(|candidate| candidate.member);
             look.w_overlap = profile.w_overlap;
             if let Some(cached) = ctx.cached {
-                record_cached(look, &self.candidates, &cached);
+                record_cached(look, &self.candidates, &cached, profile.w_overlap.map(|_| ctx.core));
             }
         }
         let goes_by_session = owner.is_some() && !profile.weighs_sessions;
+        let reads_all = profile.w_overlap.is_some() && self.candidates.len() <= READ_ALL_MAX;
         let chosen = match owner {
             Some(owner) if goes_by_session => Some(owner),
             _ if matches!(course, Some(Course::LeastLoaded(_))) => {
@@ -154,7 +155,7 @@ impl Scheduler {
             }
             _ => {
                 let mut draw = Draw { chance: &mut self.chance, turn, temperature: profile.temperature };
-                if profile.w_overlap.is_none() || self.candidates.len() > READ_ALL_MAX {
+                if !reads_all {
                     let best = ctx.cached.filter(|_| is_followed).and_then(|cached| cached.best(&self.candidates));
                     profile.picker.shortlist(&mut self.candidates, &mut draw);
                     if let Some(best) = best.filter(|best| !self.candidates.contains(best)) {
@@ -183,11 +184,18 @@ impl Scheduler {
         };
         let seat = seat.filter(|_| chosen == owner).unwrap_or_default();
         let candidate = chosen?;
-        let reuse = ctx.cached.zip(course).map(|(cached, course)| match course {
+        let mut reuse = ctx.cached.zip(course).map(|(cached, course)| match course {
             // Its session went before load.
             Course::LeastLoaded(_) if goes_by_session => cached.outcome(Course::Follow, &candidate),
             course => cached.outcome(course, &candidate),
         });
+        // Where not all are read, who is ahead of whom is not known.
+        if let (Some(cached), Some(reuse)) = (ctx.cached.filter(|_| reads_all), &mut reuse) {
+            let given = cached.tokens_left(&candidate);
+            let members = self.candidates.iter().map(|candidate| (candidate.slot, candidate.weight));
+            cached.table.ledger().shares(ctx.core).give(members, candidate.slot, given);
+            reuse.given = Some(given);
+        }
         if let Some(look) = look {
             (look.chosen, look.reuse) = (Some(candidate.member), reuse);
         }
@@ -216,6 +224,7 @@ impl Scheduler {
                     weight: candidate.weight,
                     dropped_by: dropped_by.and_then(|filter| registry::FILTER_NAMES.get(filter).copied()),
                     cached: None,
+                    beyond: None,
                     scores: Vec::new(),
                 });
             }
@@ -304,10 +313,11 @@ fn turn<'t>(turns: &'t mut Vec<u32>, row: u32, chance: &mut Chance) -> &'t mut u
     &mut turns[row]
 }
 
-fn record_cached(look: &mut PoolLook, candidates: &[Candidate], cached: &Cached<'_>) {
+fn record_cached(look: &mut PoolLook, candidates: &[Candidate], cached: &Cached<'_>, core: Option<CoreId>) {
     for candidate in candidates {
         if let Some(row) = look.candidates.get_mut(candidate.member as usize) {
             row.cached = Some(cached.cached(candidate));
+            row.beyond = core.map(|core| cached.beyond(core, candidate));
         }
     }
 }

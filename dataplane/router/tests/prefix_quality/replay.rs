@@ -2,25 +2,39 @@
 
 use llmgw_kit::chance::Chance;
 use llmgw_kit::clock::Mono;
+use llmgw_load::quality::{BLOCK_TOKENS as BLOCK, Workload};
 use llmgw_router::prefix::approx::Placed;
 use llmgw_router::prefix::cost::Work;
 use llmgw_router::prefix::fingerprint::BLOCK_BYTES;
 use llmgw_router::prefix::guard::{Course, Facts, judge};
+use llmgw_router::prefix::ledger::Prefill;
 use llmgw_router::prefix::{Fingerprint, Ledger, Matches, Salt, Seed, StampTable, Thresholds};
 use llmgw_types::{BoardSlot, CoreId};
 
-use crate::engines::{Engine, Lru};
+use crate::engines::Engine;
 
-/// Tokens of a block of the traces.
-pub(crate) const BLOCK_TOKENS: u32 = 512;
-/// What an engine prefills, tokens a second.
-pub(crate) const PREFILL_RATE: f64 = 8000.0;
+/// Tokens of a block.
+pub(crate) const BLOCK_TOKENS: u32 = BLOCK as u32;
 
-/// A request: when, how long, of which blocks.
+const CORE: CoreId = CoreId(0);
+
+/// A request: when, how long, of which blocks, and how long its answer.
 pub(crate) struct Row {
     pub(crate) at_ms: u64,
     pub(crate) tokens: u32,
     pub(crate) ids: Vec<u64>,
+    pub(crate) output_tokens: u32,
+}
+
+/// The calls of a workload, each of whole blocks.
+pub(crate) fn rows(workload: &Workload) -> Vec<Row> {
+    let row = |call: &llmgw_load::quality::Call| Row {
+        at_ms: call.at.as_millis() as u64,
+        tokens: BLOCK_TOKENS * call.blocks.len() as u32,
+        ids: call.blocks.clone(),
+        output_tokens: call.output_tokens as u32,
+    };
+    workload.calls.iter().map(row).collect()
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -50,22 +64,15 @@ pub(crate) struct Outcome {
     pub(crate) imbalance: f64,
 }
 
-/// What one pooled cache of all engines' blocks would hit.
-pub(crate) fn pooled(rows: &[Row], fleet: Fleet) -> f64 {
-    let mut cache = Lru::new(fleet.engines * fleet.blocks);
-    let hits: usize = rows.iter().map(|row| cache.run(&row.ids)).sum();
-    100.0 * hits as f64 / rows.iter().map(|row| row.ids.len()).sum::<usize>() as f64
-}
-
 pub(crate) fn replay(rows: &[Row], fleet: Fleet, policy: Policy, seed: u64) -> Outcome {
     let mut router = Router::new(fleet, seed);
     let mut engines: Vec<Engine> = (0..fleet.engines).map(|_| Engine::new(fleet.blocks)).collect();
     let (mut hits, mut blocks, mut last_ms) = (0, 0, 0);
     for (turn, row) in rows.iter().enumerate() {
-        let passed = (row.at_ms - last_ms) as f64 / 1000.0 * PREFILL_RATE;
+        let passed = (row.at_ms - last_ms) as f64 / 1000.0;
         last_ms = row.at_ms;
-        engines.iter_mut().for_each(|engine| engine.drain(router.table.ledger(), passed));
-        let (chosen, prefill) = match policy {
+        router.pass(&mut engines, passed);
+        let (chosen, placed) = match policy {
             Policy::RoundRobin => (turn % engines.len(), None),
             Policy::LeastLoad => (router.lowest(engines.iter().map(|engine| engine.waiting() as f32)), None),
             Policy::Cost { w_overlap, thresholds } => {
@@ -75,7 +82,7 @@ pub(crate) fn replay(rows: &[Row], fleet: Fleet, policy: Policy, seed: u64) -> O
         };
         let hit = engines[chosen].cache.run(&row.ids);
         let left = f64::from(row.tokens.saturating_sub(BLOCK_TOKENS * hit as u32));
-        engines[chosen].take(prefill, left);
+        engines[chosen].take(placed, left, row.output_tokens);
         hits += hit;
         blocks += row.ids.len();
     }
@@ -105,6 +112,14 @@ impl Router {
         let mut chance = Chance::seeded(seed);
         let fingerprint = Fingerprint::new(&Seed::drawn(&mut chance));
         Self { table, fingerprint, matches: Matches::new(fleet.engines), chance, prompt: Vec::new() }
+    }
+
+    /// Time that passes for engines; what their answers tell is learned.
+    pub(crate) fn pass(&self, engines: &mut [Engine], seconds: f64) {
+        let ledger = self.table.ledger();
+        for (engine, slot) in engines.iter_mut().zip((0..).map(BoardSlot)) {
+            engine.pass(ledger, seconds, |given, found| ledger.shares(CORE).set_right(slot, given, found));
+        }
     }
 
     pub(crate) fn choose(&mut self, row: &Row, engines: &[Engine], w_overlap: f32, thresholds: &Thresholds) -> usize {
@@ -155,18 +170,22 @@ impl Router {
                 // The cost weighs what is cached, be it little.
                 Course::Follow | Course::Ignore(_) => {
                     let left = self.matches.tokens_left(ledger, BoardSlot(slot as u32), row.tokens);
-                    work[slot].cost(w_overlap, left)
+                    work[slot].cost(w_overlap, left, ledger.shares(CORE).beyond(BoardSlot(slot as u32)))
                 }
             })
             .collect();
         self.lowest(costs.into_iter())
     }
 
-    pub(crate) fn place(&mut self, row: &Row, chosen: usize) -> llmgw_router::prefix::ledger::Prefill {
+    /// Answer: what its engine has to prefill, and how many tokens that is taken to be.
+    pub(crate) fn place(&mut self, row: &Row, chosen: usize) -> (Prefill, u32) {
         let slot = BoardSlot(chosen as u32);
+        let ledger = self.table.ledger();
+        let left = self.matches.tokens_left(ledger, slot, row.tokens);
+        ledger.shares(CORE).give((0..ledger.slot_count() as u32).map(|slot| (BoardSlot(slot), 1.0)), slot, left);
         let now = Mono(row.at_ms * 1_000_000);
-        let placed = Placed { core: CoreId(0), slot, prompt_tokens: row.tokens, now };
-        self.table.record(&self.fingerprint, &self.matches, &placed)
+        let placed = Placed { core: CORE, slot, prompt_tokens: row.tokens, now };
+        (self.table.record(&self.fingerprint, &self.matches, &placed), left)
     }
 
     /// The position of the lowest; equals are drawn.
