@@ -2,6 +2,7 @@
 //! alone (`cargo x test vllm`): it installs 6 GB and takes minutes, so it is not part of CI.
 
 mod failures;
+mod prefixes;
 pub(crate) mod server;
 
 use std::collections::BTreeMap;
