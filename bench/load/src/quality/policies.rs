@@ -93,6 +93,9 @@ pub const POLICIES: &[Policy] = &[
 
 /// How often the gateway reads its engines' pages, at the speed of the trace.
 const SCRAPE_SECONDS: f64 = 2.0;
+/// And no oftener than that, in the machine's time: engines whose pages are late three times count as gone, and a busy
+/// machine keeps one waiting for a tenth of a second.
+const SCRAPE_MS_MIN: f64 = 200.0;
 /// How often SGLang's router trims its tree, at the speed of the trace.
 const EVICTION_SECONDS: f64 = 60.0;
 
@@ -114,7 +117,7 @@ pub(crate) fn server_yaml(profile: Option<&str>, cores: Option<u32>, engine_urls
     if let Some(cores) = cores {
         text.push_str(&format!("cores: {cores}\n"));
     }
-    let scrape_ms = (SCRAPE_SECONDS * 1000.0 / speed).max(10.0);
+    let scrape_ms = (SCRAPE_SECONDS * 1000.0 / speed).max(SCRAPE_MS_MIN);
     text.push_str(&format!("router:\n  scrape_interval: {scrape_ms:.0}ms\n"));
     if let Some(profile) = profile {
         text.push_str(&format!("  default_profile: measured\n  profiles:\n    measured: {profile}\n"));
@@ -161,7 +164,7 @@ mod tests {
     #[test]
     fn the_default_is_configured_by_nothing() {
         let urls = ["http://127.0.0.1:1".to_owned()];
-        assert!(server_yaml(None, None, &urls, 50.0).ends_with("router:\n  scrape_interval: 40ms\n"));
+        assert!(server_yaml(None, None, &urls, 50.0).ends_with("router:\n  scrape_interval: 200ms\n"));
         let text = server_yaml(Some("{ picker: { type: round-robin } }"), Some(1), &urls, 1.0);
         assert!(text.contains("cores: 1\nrouter:\n  scrape_interval: 2000ms\n  default_profile: measured\n"), "{text}");
     }
