@@ -22,16 +22,14 @@ use llmgw_router::message::{CoreMessage, Enqueue, Refusal, Ticket};
 use llmgw_router::scheduler::profile::RoutingProfile;
 use llmgw_router::scheduler::run::Scheduler;
 use llmgw_router::{Board, Dispatcher, Grant, Map, Wanted};
-use llmgw_types::admission::{Band, QueueOrder, Thresholds};
-use llmgw_types::snapshot::{Endpoint, EngineAddr, Member, ModelName, ModelRoute, Placement, ProfileSpec, Units};
-use llmgw_types::{BandRank, BoardSlot, CoreId, EngineKind as Kind, Pool, PoolSlot, RouteTable, Snapshot};
+use llmgw_types::admission::Thresholds;
+use llmgw_types::{BandRank, CoreId, PoolSlot, Snapshot};
 
-use crate::engine::{self, BATCH, EngineKind, Memory, OUTPUT, PROMPT, Speed};
+use crate::case::{Case, Figures};
+use crate::engine::{self, BATCH, OUTPUT, PROMPT};
+use crate::table::{BRONZE, GATE, PLATINUM, POOL, SLOT, table};
 
 const CORES: u32 = 2;
-const GATE: u64 = 0;
-const POOL: PoolSlot = PoolSlot(0);
-const SLOT: BoardSlot = BoardSlot(0);
 const MILLI: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MILLI;
 const HOP: u64 = MILLI / 20;
@@ -43,62 +41,6 @@ const TTL: u64 = 30 * SECOND;
 const RETRY_AFTER: u64 = SECOND;
 /// Until the flood has settled nothing is measured.
 const WARM_UP: u64 = 60 * SECOND;
-/// The bands: bronze, and platinum above it, as configured by default but for the first one's share.
-const BRONZE: BandRank = BandRank(1);
-const PLATINUM: BandRank = BandRank(2);
-
-/// What is run.
-#[derive(Clone, Copy, Debug)]
-pub struct Case {
-    pub engine: EngineKind,
-    pub memory: Memory,
-    pub speed: Speed,
-    /// Over which time the low band's clients begin. Units: seconds.
-    pub ramp: f64,
-    /// Clients of the low band, each with one request at any time.
-    pub bronze: usize,
-    /// Whether the gate holds anybody back.
-    pub admission: bool,
-    /// Whether a request of the high band that finds the batch full ends the newest of the low one, which then comes
-    /// again: what no gateway of ours does, measured beside what it does.
-    pub takes_out: bool,
-    /// Part of the batch that the low band may fill.
-    pub share: f64,
-    /// Ceiling of the high band; from 1000 on it never waits.
-    pub high_ceiling: f64,
-    pub kv_by_band: bool,
-    /// Requests of the high band that are measured; they come at random, one in `every` seconds on average.
-    pub platinum: usize,
-    pub every: f64,
-    pub seed: u64,
-}
-
-/// What came of it.
-#[derive(Clone, Debug)]
-pub struct Figures {
-    /// Time to first token of the high band, sorted. Units: milliseconds.
-    pub ttft_ms: Vec<f64>,
-    /// Tokens of answers that ended, a second.
-    pub goodput: f64,
-    /// Requests that passed at once, and that waited, and that were refused.
-    pub passed: u64,
-    pub waited: u64,
-    pub refused: u64,
-    pub preemptions: u64,
-    /// Requests of the low band that were ended to make room.
-    pub taken_out: u64,
-}
-
-impl Figures {
-    /// The time that so large a part of the requests kept to.
-    ///
-    /// # Panics
-    /// When nothing was measured.
-    pub fn ttft(&self, part: f64) -> f64 {
-        let at = (self.ttft_ms.len() as f64 * part).ceil() as usize;
-        self.ttft_ms[at.clamp(1, self.ttft_ms.len()) - 1]
-    }
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Happens {
@@ -203,15 +145,7 @@ impl World {
             engine_at: None,
             jobs: HashMap::new(),
             requests: Vec::new(),
-            figures: Figures {
-                ttft_ms: Vec::new(),
-                goodput: 0.0,
-                passed: 0,
-                waited: 0,
-                refused: 0,
-                preemptions: 0,
-                taken_out: 0,
-            },
+            figures: Figures::default(),
             tokens: 0,
             left: case.platinum,
             case,
@@ -481,58 +415,5 @@ impl World {
         assert_eq!(self.board.pool_load(POOL), granted as i64, "a place was lost");
         assert_eq!(self.board.in_flight(SLOT), 0, "a count was lost");
         self.figures
-    }
-}
-
-fn table(case: &Case) -> RouteTable {
-    let band = |name: &str, priority, saturation_ceiling, capacity_share| Band {
-        name: name.to_owned(),
-        priority,
-        metric_row: 0,
-        saturation_ceiling,
-        capacity_share,
-    };
-    let bands = vec![
-        band("bronze", 100, if case.takes_out { 0.0 } else { 0.30 }, case.share),
-        band("platinum", 400, case.high_ceiling, 1.0),
-    ];
-    let admission = llmgw_types::admission::Admission { bands, ..Default::default() };
-    RouteTable {
-        generation: 1,
-        stale_after_ms: 6000,
-        endpoints: vec![Endpoint {
-            name: "engine".into(),
-            slot: SLOT.0,
-            addr: Some(EngineAddr::Unix("engine.sock".into())),
-            host: String::new(),
-            authorization: None,
-            engine: Kind::Sim,
-            weight: 100,
-            idle_limit_ms: 4000,
-            queue_order: QueueOrder::LowestFirst,
-        }],
-        pools: vec![Pool {
-            model: 0,
-            label: "none/unknown".into(),
-            priority: 100,
-            metric_row: 1,
-            slot: POOL.0,
-            gate: GATE,
-            thresholds: Thresholds::default(),
-            prefix: None,
-            members: vec![Member { endpoint: 0, served_as: "m".into() }],
-        }],
-        models: vec![ModelRoute {
-            name: "m".into(),
-            created: 1,
-            pools: vec![0],
-            profile: 0,
-            placement: Placement::default(),
-            admission,
-            fallbacks: vec![],
-            units: Units::default(),
-        }],
-        names: vec![ModelName { name: "m".into(), model: 0 }],
-        profiles: vec![ProfileSpec { name: "chat".into(), scorers: vec![], picker: "p2c".into(), temperature: 0.0 }],
     }
 }
