@@ -166,7 +166,7 @@ impl Server {
         let prefixes = Arc::new(StampTable::new(slots_max, Ledger::new(core_count, SLOTS_MAX)));
         // Of this process alone, so that nobody can make prompts that collide.
         let seed = Seed::drawn(&mut Chance::from_system());
-        let readiness = Arc::new(Readiness::default());
+        let readiness = Arc::new(Readiness::of_cores(core_count));
         let cells: Vec<Arc<CoreCells>> = (0..core_count).map(|_| Arc::default()).collect();
         let feeds: Vec<Arc<Latest<_>>> = (0..core_count).map(|_| Arc::default()).collect();
         let access: Vec<Arc<AccessRing>> = (0..core_count).map(|_| Arc::new(AccessRing::new(RING_CAPACITY))).collect();

@@ -179,7 +179,9 @@ impl Shared {
         self.evidence.keep_to(tables.routes());
         self.admission.recount(tables.routes());
         self.admission.keep_to(tables.routes());
-        *self.tables.borrow_mut() = Some(tables);
+        if self.tables.replace(Some(tables)).is_none() {
+            self.readiness.core_serves();
+        }
         // Endpoints may have changed behind their slots; they are asked again.
         self.refusing.borrow_mut().clear();
         self.board.set_generation(self.id, generation);

@@ -1,4 +1,5 @@
-//! Whether this gateway wants traffic: at least one endpoint takes requests and nobody asked it to stop.
+//! Whether this gateway wants traffic: every core has a route table, at least one endpoint takes requests, and nobody
+//! asked it to stop.
 //!
 //! Both `/readyz` pages say it in these words. Endpoints that an operator drained take none, so they count for nothing.
 //! One that cools down or whose breaker is open still counts: without another it is asked all the same, and a load
@@ -12,9 +13,11 @@ use llmgw_types::BoardSlot;
 use crate::board::Board;
 use crate::endpoint::BreakerState;
 
-/// Written by the side runtime, read by health pages and by cores.
+/// Written by the side runtime, and once by each core; read by health pages and by cores.
 #[derive(Debug, Default)]
 pub struct Readiness {
+    /// Cores that have no route table yet.
+    cores_missing: AtomicU32,
     ready: AtomicU32,
     known: AtomicU32,
     is_starting: AtomicBool,
@@ -22,6 +25,16 @@ pub struct Readiness {
 }
 
 impl Readiness {
+    /// Nobody is ready yet, and `cores` cores are to come. (By default none are waited for.)
+    pub fn of_cores(cores: usize) -> Self {
+        Self { cores_missing: AtomicU32::new(u32::try_from(cores).unwrap_or(u32::MAX)), ..Self::default() }
+    }
+
+    /// A core has made its state and has its first route table. Owner: each core, once.
+    pub fn core_serves(&self) {
+        let _ = self.cores_missing.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |missing| missing.checked_sub(1));
+    }
+
     /// Whether endpoints are being asked for the first time: traffic that came now would all go to the first to answer.
     /// Owner: side runtime.
     pub fn set_starting(&self, is_starting: bool) {
@@ -53,6 +66,7 @@ impl Readiness {
     pub fn judge(&self, standing: &Standing) -> (bool, &'static str) {
         match standing {
             _ if self.is_settling() => (false, "stopping"),
+            _ if self.cores_missing.load(Ordering::Acquire) > 0 => (false, "cores are starting"),
             _ if self.is_starting.load(Ordering::Acquire) => (false, "endpoints are asked for the first time"),
             Standing { ready: 0, draining: 0, .. } => (false, "no endpoint is ready"),
             Standing { ready: 0, draining, known, .. } if draining == known => (false, "every endpoint is drained"),
@@ -102,7 +116,7 @@ mod tests {
 
     #[test]
     fn traffic_is_wanted_while_an_endpoint_takes_requests_and_until_told_to_settle() {
-        let (board, readiness, now) = (Board::new(1, 2), Readiness::default(), Mono(1_000));
+        let (board, readiness, now) = (Board::new(1, 2), Readiness::of_cores(2), Mono(1_000));
         let check = |expected: (bool, &str), counts: [u32; 3]| {
             let standing = Standing::of(&board, [BoardSlot(0), BoardSlot(1)].into_iter(), now);
             let [ready, draining, out] = counts;
@@ -110,6 +124,13 @@ mod tests {
             assert_eq!(readiness.judge(&standing), expected);
         };
         let (a, b) = (board.endpoint(BoardSlot(0)), board.endpoint(BoardSlot(1)));
+        a.set_ready(true);
+        check((false, "cores are starting"), [1, 0, 0]);
+        readiness.core_serves();
+        check((false, "cores are starting"), [1, 0, 0]);
+        readiness.core_serves();
+        check((true, "ready"), [1, 0, 0]);
+        a.set_ready(false);
         check((false, "no endpoint is ready"), [0, 0, 0]);
         a.set_ready(true);
         readiness.set_starting(true);
