@@ -1,6 +1,11 @@
-//! Where requests go: an `http://host:port/path` taken apart once.
+//! Where requests go: an `http://host:port/path` taken apart once, and whom to trust where they go within TLS.
 
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+
+use rustls::crypto::ring;
+use rustls::pki_types::CertificateDer;
+use rustls::{ClientConfig, RootCertStore};
 
 /// A server and a path on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -10,6 +15,39 @@ pub struct Target {
     pub host: String,
     /// Begins with a slash.
     pub path: String,
+    /// Within TLS, and whom to trust there; only the driver goes there.
+    pub trust: Option<Trust>,
+}
+
+/// Whom to trust within TLS. The same as another only where it is a copy of it.
+#[derive(Debug, Clone)]
+pub struct Trust(Arc<ClientConfig>);
+
+impl PartialEq for Trust {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Trust {}
+
+impl Trust {
+    /// One authority, or a certificate that signed itself.
+    ///
+    /// Errors: it is none.
+    pub fn only(certificate: &CertificateDer<'static>) -> Result<Self, rustls::Error> {
+        let mut roots = RootCertStore::empty();
+        roots.add(certificate.clone())?;
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Ok(Self(Arc::new(config)))
+    }
+
+    pub(crate) fn config(&self) -> Arc<ClientConfig> {
+        self.0.clone()
+    }
 }
 
 impl Target {
@@ -30,7 +68,13 @@ impl Target {
             None | Some("") => "/v1/chat/completions".to_owned(),
             Some(path) => format!("/{path}"),
         };
-        Ok(Self { addr, host: host.to_owned(), path })
+        Ok(Self { addr, host: host.to_owned(), path, trust: None })
+    }
+
+    /// The same within TLS.
+    #[must_use]
+    pub fn within_tls(self, trust: Trust) -> Self {
+        Self { trust: Some(trust), ..self }
     }
 
     /// Another path on the same server.

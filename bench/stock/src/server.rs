@@ -53,6 +53,9 @@ pub(crate) struct Mode {
 /// Errors: an address in use, no descriptors, no threads; or the side runtime ended by itself.
 pub(crate) fn run(config: ServerConfig, file: ConfigFile, log: &Log, mode: Mode) -> io::Result<()> {
     let Mode { access_log, is_bare } = mode;
+    if !config.tls.is_empty() {
+        return Err(io::Error::other("tls: this gateway speaks plain HTTP alone"));
+    }
     let config = Arc::new(config);
     memory::settle_allocator();
     let open_files = cores::raise_open_files()?;

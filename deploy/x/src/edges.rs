@@ -155,8 +155,8 @@ pub(crate) const WRAPPERS: &[Wrapper] = &[
     },
     Wrapper {
         crates: &["rustls", "tokio-rustls", "rustls-native-certs"],
-        allowed_in: &["llmgw-http", "llmgw-side", "llmgw-stock", "llmgw"],
-        because: "TLS towards engines is one library with one provider, ring",
+        allowed_in: &["llmgw-http", "llmgw-side", "llmgw-stock", "llmgw-load", "llmgw-test-kit", "llmgw"],
+        because: "TLS is one library with one provider, ring",
     },
     Wrapper {
         crates: &["rusqlite", "libsqlite3-sys"],

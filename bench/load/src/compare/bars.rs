@@ -93,6 +93,11 @@ const BARS: &[Bar] = &[
         most: 1.5,
     },
     Bar {
+        what: "CPU a call within TLS (tls), × nginx",
+        measure: Ratio { step: "tls", figure: Figure::Cpu, to: "nginx" },
+        most: 1.1,
+    },
+    Bar {
         what: "220 KB prompts, 150 at once (p150), calls/s",
         measure: AtLeast { step: "p150", figure: Figure::Rate },
         most: 2580.0,

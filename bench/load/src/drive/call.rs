@@ -1,18 +1,20 @@
 //! One connection of the driver: a request going out, its response coming in.
 
-use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io;
+use std::net::TcpStream;
 
 use socket2::{Domain, Socket, Type};
 
+use super::door::Door;
 use super::outcome::Tallies;
 use super::pulse::Pulse;
+use crate::target::Target;
 use crate::wire::{Fault, Part, Step, Wire};
 
 /// A connection, and the call on it.
 #[derive(Debug)]
 pub(crate) struct Call {
-    socket: TcpStream,
+    door: Door,
     wire: Wire,
     pulse: Pulse,
     pub(crate) is_busy: bool,
@@ -43,17 +45,17 @@ pub(crate) enum Fate {
 
 impl Call {
     /// Begins to connect.
-    pub(crate) fn connect(to: SocketAddr) -> io::Result<Self> {
-        let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
+    pub(crate) fn connect(to: &Target) -> io::Result<Self> {
+        let socket = Socket::new(Domain::for_address(to.addr), Type::STREAM, None)?;
         socket.set_nonblocking(true)?;
         socket.set_tcp_nodelay(true)?;
-        match socket.connect(&to.into()) {
+        match socket.connect(&to.addr.into()) {
             Ok(()) => {}
             Err(error) if error.raw_os_error() == Some(rustix::io::Errno::INPROGRESS.raw_os_error()) => {}
             Err(error) => return Err(error),
         }
         Ok(Self {
-            socket: socket.into(),
+            door: Door::new(socket.into(), to)?,
             wire: Wire::default(),
             pulse: Pulse::default(),
             is_busy: false,
@@ -67,7 +69,12 @@ impl Call {
     }
 
     pub(crate) fn socket(&self) -> &TcpStream {
-        &self.socket
+        &self.door.socket
+    }
+
+    /// Whether its handshake goes on: what comes is for [`Call::write`].
+    pub(crate) fn is_opening(&self) -> bool {
+        self.door.is_opening()
     }
 
     /// When its call was due, and which request it is.
@@ -87,7 +94,7 @@ impl Call {
     /// Sends what the socket takes.
     pub(crate) fn write(&mut self, request: &[u8]) -> Fate {
         while let Some(rest) = request.get(self.written..).filter(|rest| !rest.is_empty()) {
-            match self.socket.write(rest) {
+            match self.door.write(rest) {
                 Ok(written) => self.written += written,
                 Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::NotConnected) => break,
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return self.failed("refused"),
@@ -96,6 +103,8 @@ impl Call {
                 Err(_) => return self.failed("write"),
             }
         }
+        // What is left of it goes with the next edge; a connection that broke is seen by the read.
+        let _ = self.door.flush();
         Fate::Open
     }
 
@@ -109,7 +118,7 @@ impl Call {
         tallies: &mut Tallies,
     ) -> Fate {
         loop {
-            let read = match self.socket.read(buffer) {
+            let read = match self.door.read(buffer) {
                 Ok(read) => read,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Fate::Open,
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return self.failed("refused"),

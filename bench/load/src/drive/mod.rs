@@ -6,6 +6,7 @@
 
 mod call;
 mod cost;
+mod door;
 mod outcome;
 mod pulse;
 mod run;

@@ -232,7 +232,7 @@ impl<'p> State<'p> {
     }
 
     fn connect(&mut self) -> io::Result<usize> {
-        let call = Call::connect(self.plan.target.addr)?;
+        let call = Call::connect(&self.plan.target)?;
         let idx = self.free.pop().unwrap_or_else(|| {
             self.calls.push(None);
             self.calls.len() - 1
@@ -247,7 +247,7 @@ impl<'p> State<'p> {
     fn on_ready(&mut self, ready: Ready, now: u64, buffer: &mut [u8]) -> io::Result<()> {
         let idx = usize::try_from(ready.token).unwrap_or(usize::MAX);
         let Some(Some(call)) = self.calls.get_mut(idx) else { return Ok(()) };
-        if ready.is_writable && call.is_busy {
+        if (ready.is_writable || call.is_opening()) && call.is_busy {
             let (_, turn) = call.asked();
             let Some(request) = self.plan.requests.get(turn % self.plan.requests.len().max(1)) else { return Ok(()) };
             match call.write(request) {
