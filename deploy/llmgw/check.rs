@@ -8,10 +8,11 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use llmgw_config::{EndpointConfig, MetricsPath, ServerConfig};
+use llmgw_config::{CertificateConfig, EndpointConfig, MetricsPath, ServerConfig};
 use llmgw_engines::names::Names;
 use llmgw_engines::{contract, kind};
-use llmgw_side::trust;
+use llmgw_kit::clock::Wall;
+use llmgw_side::{certificate, trust};
 use llmgw_types::endpoint::EngineKind;
 
 use crate::probe::{self, Findings, KeyVerdict, Question};
@@ -53,12 +54,33 @@ fn report(file: &str, config: &ServerConfig, depth: Depth, out: &mut impl Write)
             }
         }
     }
+    for pair in &config.tls {
+        writeln!(out, "tls  {}  for {}{}", pair.cert_file, certificate::names(pair).join(", "), days_left(pair))?;
+    }
+    let mut has_certificates = true;
+    if let Err(error) = certificate::check(&config.tls) {
+        has_certificates = false;
+        writeln!(out, "failed  {error}")?;
+    }
     for key in &config.without_effect {
         writeln!(out, "{}: {}: {}", key.place.in_file(file), key.key, key.reason)?;
     }
-    let troubled = if is_well { "is well" } else { "is understood, but not every engine is as it says" };
-    writeln!(out, "{file} {troubled}")?;
-    Ok(is_well)
+    let verdict = match (is_well, has_certificates) {
+        (true, true) => "is well",
+        (false, true) => "is understood, but not every engine is as it says",
+        (_, false) => "is understood, but nobody can be served with its certificates",
+    };
+    writeln!(out, "{file} {verdict}")?;
+    Ok(is_well && has_certificates)
+}
+
+fn days_left(pair: &CertificateConfig) -> String {
+    let now = Wall::now().unix_seconds();
+    match certificate::expires_unix_seconds(pair).map(|expires| expires.saturating_sub(now) / (24 * 3600)) {
+        None => String::new(),
+        Some(1) => "  1 day left".to_owned(),
+        Some(days) => format!("  {days} days left"),
+    }
 }
 
 fn question(endpoint: &EndpointConfig) -> Question<'_> {

@@ -236,13 +236,14 @@ impl Server {
 
     /// Says what a person who has just started this wants to know.
     fn announce(&self, out: &mut impl io::Write) -> io::Result<()> {
-        let client = self.client_addr();
+        let (client, config) = (self.client_addr(), self.side.handle().config());
+        let scheme = if config.tls.is_empty() { "http" } else { "https" };
         for addr in &self.addrs {
             let cores = self.cores.len();
             let plural = if cores == 1 { "core" } else { "cores" };
             writeln!(
                 out,
-                "listening on http://{addr} ({cores} {plural}, {}, {} open files)",
+                "listening on {scheme}://{addr} ({cores} {plural}, {}, {} open files)",
                 self.driver, self.open_files
             )?;
         }
@@ -251,9 +252,8 @@ impl Server {
         let (ready, known) = self.wait_first_round();
         writeln!(out, "endpoints ready {ready}/{known}")?;
         writeln!(out, "keys are off: anyone who reaches {client} can use these engines")?;
-        let config = self.side.handle().config();
         let model = config.models.first().map_or("", |model| model.name.as_str());
-        writeln!(out, "try: {}", curl_line(client, model))?;
+        writeln!(out, "try: {}", curl_line(scheme, client, model))?;
         out.flush()
     }
 
@@ -391,14 +391,16 @@ fn reload(handle: Handle) {
 }
 
 /// A line to paste: a streamed chat.
-pub(crate) fn curl_line(addr: SocketAddr, model: &str) -> String {
+pub(crate) fn curl_line(scheme: &str, addr: SocketAddr, model: &str) -> String {
     let body = serde_json::json!({
         "model": model,
         "stream": true,
         "messages": [{ "role": "user", "content": "Hello" }],
     });
     let body = body.to_string().replace('\'', r"'\''");
-    format!("curl -N http://{addr}/v1/chat/completions -H 'content-type: application/json' -d '{body}'")
+    // The certificate is for a name, and this is an address.
+    let unchecked = if scheme == "https" { " -k" } else { "" };
+    format!("curl -N{unchecked} {scheme}://{addr}/v1/chat/completions -H 'content-type: application/json' -d '{body}'")
 }
 
 fn count(count: CoreCount) -> plan::Count {

@@ -61,7 +61,7 @@ impl Rig {
         let settings = Arc::new(settings());
         let feed = Arc::new(Latest::default());
         let snapshot = Snapshot::of(&table(&engine)).expect("a table that fits together");
-        feed.put(Arc::new(Feed { snapshot, trust: vec![None], settings: settings.clone() }));
+        feed.put(Arc::new(Feed { snapshot, trust: vec![None], client_tls: None, settings: settings.clone() }));
         let readiness = Arc::new(Readiness::default());
         readiness.set_endpoints(1, 1);
         let setup = CoreSetup {

@@ -13,4 +13,5 @@ mod reload;
 mod routes;
 mod routing;
 mod streams;
+mod tls;
 mod transports;

@@ -10,6 +10,7 @@ use llmgw_runtime::catch::without_panic;
 use llmgw_runtime::tcp::Tcp;
 
 use crate::core::Core;
+use crate::door::{self, ClientIo, Entered};
 use crate::error::ApiError;
 use crate::finish::Finish;
 use crate::respond;
@@ -17,12 +18,21 @@ use crate::route::Route;
 use crate::serve::serve;
 
 /// Serves a connection to its end.
-pub(crate) async fn run(core: Rc<Core>, io: Tcp) {
+pub(crate) async fn run(core: Rc<Core>, tcp: Tcp) {
     let mut core = core.current();
     let _open = Open::new(&core);
     let shared = core.clone();
     let _listening = shared.cut.listen().await;
+    let (io, is_understood) = match door::enter(&core, tcp).await {
+        Entered::Ready(io) => (io, true),
+        Entered::SpeaksPlain(io) => (io, false),
+        Entered::Gone => return,
+    };
     let mut conn = ServerConn::new(io, core.limits.clone());
+    if !is_understood {
+        conn.reader.refuse();
+        refuse(&core, &mut conn, Reject::bad("this address speaks TLS: use https://")).await;
+    }
     let mut head = RequestHead::default();
     loop {
         match conn.reader.next(&mut head).await {
@@ -47,14 +57,14 @@ pub(crate) async fn run(core: Rc<Core>, io: Tcp) {
 }
 
 /// Answers a request whose head or body framing is refused. The connection ends after it.
-async fn refuse(core: &Rc<Core>, conn: &mut ServerConn<Tcp>, reject: Reject) {
+async fn refuse(core: &Rc<Core>, conn: &mut ServerConn<ClientIo>, reject: Reject) {
     let mut finish = Finish::begin(core, Mono::now(), b"");
     finish.route(Route::Unknown);
     respond::error(conn, &ApiError::from(reject), &mut finish).await;
 }
 
 /// A fault of ours: a 500 where nothing was sent yet, else the end of the connection.
-async fn apologise(conn: &mut ServerConn<Tcp>, finish: &mut Finish) {
+async fn apologise(conn: &mut ServerConn<ClientIo>, finish: &mut Finish) {
     conn.writer.close_after();
     if conn.writer.has_begun() {
         finish.fail("internal");

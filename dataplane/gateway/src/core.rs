@@ -9,7 +9,7 @@ use std::time::Duration;
 use llmgw_http::client::{EngineConnector, EngineIo};
 use llmgw_http::limits::ServerLimits;
 use llmgw_http::pool::Pool;
-use llmgw_http::tls::TlsConfig;
+use llmgw_http::tls::{TlsConfig, TlsServerConfig};
 use llmgw_kit::chance::Chance;
 use llmgw_kit::clock::Wall;
 use llmgw_router::access::{AccessLog, AccessRecord, AccessRing};
@@ -88,6 +88,8 @@ pub(crate) struct Shared {
     tables: RefCell<Option<Rc<Tables>>>,
     /// Whom to trust, by the slots of endpoints that are reached within TLS.
     tls: RefCell<Vec<Option<Arc<TlsConfig>>>>,
+    /// How clients are spoken to within TLS; none: in plain text.
+    client_tls: RefCell<Option<Arc<TlsServerConfig>>>,
     /// The newest settings.
     newest: RefCell<Arc<Settings>>,
     access: Arc<AccessRing>,
@@ -124,6 +126,7 @@ impl Core {
             lanes,
             tables: RefCell::new(None),
             tls: RefCell::new(Vec::new()),
+            client_tls: RefCell::new(None),
             newest: RefCell::new(setup.settings.clone()),
             access: setup.access.clone(),
             access_log: setup.access_log,
@@ -175,6 +178,7 @@ impl Shared {
                 *place = Some(config);
             }
         }
+        *self.client_tls.borrow_mut() = tables.client_tls();
         *self.newest.borrow_mut() = tables.settings();
         self.evidence.keep_to(tables.routes());
         self.admission.recount(tables.routes());
@@ -190,6 +194,11 @@ impl Shared {
     /// Whom to trust when connecting to the endpoint. A request that began with older tables finds the newest, too.
     pub(crate) fn tls(&self, slot: BoardSlot) -> Option<Arc<TlsConfig>> {
         self.tls.borrow().get(slot.idx())?.clone()
+    }
+
+    /// How a client that connects now is spoken to within TLS; none: in plain text.
+    pub(crate) fn client_tls(&self) -> Option<Arc<TlsServerConfig>> {
+        self.client_tls.borrow().clone()
     }
 
     /// A fresh id for a request that came `now`.

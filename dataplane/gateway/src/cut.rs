@@ -8,8 +8,9 @@ use std::future::poll_fn;
 use std::task::{Poll, Waker};
 
 use llmgw_http::server::RequestReader;
-use llmgw_runtime::tcp::Tcp;
 use llmgw_runtime::{Either, race};
+
+use crate::door::ClientIo;
 
 /// See the module. Owner: one core.
 ///
@@ -72,7 +73,7 @@ impl Drop for Listening<'_> {
 pub(crate) type Parting = Either<(), ()>;
 
 /// What ends a wait for an engine, or for a client that takes its answer in.
-pub(crate) fn parting(cut: &Cut, reader: &mut RequestReader<Tcp>) -> impl Future<Output = Parting> {
+pub(crate) fn parting(cut: &Cut, reader: &mut RequestReader<ClientIo>) -> impl Future<Output = Parting> {
     race(reader.gone(), cut.wait())
 }
 

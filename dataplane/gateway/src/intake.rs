@@ -15,8 +15,8 @@ use llmgw_openai::patch::{Edits, Segment};
 use llmgw_openai::prompt::Piece;
 use llmgw_openai::scan::{Scan, scan};
 use llmgw_router::prefix::{Fingerprint, Salt};
-use llmgw_runtime::tcp::Tcp;
 
+use crate::door::ClientIo;
 use crate::error::{ApiError, Reason};
 use crate::route::BodyKind;
 
@@ -40,7 +40,7 @@ enum Found {
 pub(crate) async fn read(
     head: &RequestHead,
     kind: BodyKind,
-    conn: &mut ServerConn<Tcp>,
+    conn: &mut ServerConn<ClientIo>,
 ) -> Result<Option<Intake>, ApiError> {
     let ServerConn { reader, writer } = conn;
     let Some(body) = reader.body(head, writer).await? else { return Ok(None) };

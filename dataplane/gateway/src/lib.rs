@@ -25,6 +25,7 @@ mod attempt;
 mod connection;
 mod core;
 mod cut;
+mod door;
 mod evidence;
 mod finish;
 mod gates;

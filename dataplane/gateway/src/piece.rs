@@ -12,12 +12,12 @@ use llmgw_http::draft::ResponseDraft;
 use llmgw_http::error::BodyError;
 use llmgw_http::server::{BodyLength, ServerConn};
 use llmgw_kit::clock::Mono;
-use llmgw_runtime::tcp::Tcp;
 use llmgw_runtime::timer::{Elapsed, timeout, timeout_at};
 use llmgw_runtime::{Either, race};
 
 use crate::core::Core;
 use crate::cut::{Parting, parting};
+use crate::door::ClientIo;
 use crate::error::Reason;
 use crate::finish::Finish;
 
@@ -35,7 +35,7 @@ pub(crate) enum Broken {
 /// than this gateway does.
 pub(crate) async fn next_piece(
     core: &Core,
-    conn: &mut ServerConn<Tcp>,
+    conn: &mut ServerConn<ClientIo>,
     upstream: &mut Upstream<EngineIo>,
     buf: ChunkBuf,
     limit: Limit,
@@ -53,7 +53,7 @@ pub(crate) async fn next_piece(
 /// Sends the head of an answer and its first piece to the client; otherwise as [`send_piece`].
 pub(crate) async fn send_start(
     core: &Core,
-    conn: &mut ServerConn<Tcp>,
+    conn: &mut ServerConn<ClientIo>,
     draft: ResponseDraft,
     length: BodyLength,
     buf: ChunkBuf,
@@ -68,7 +68,7 @@ pub(crate) async fn send_start(
 /// Sends an answer that is at hand whole; otherwise as [`send_piece`].
 pub(crate) async fn send_all(
     core: &Core,
-    conn: &mut ServerConn<Tcp>,
+    conn: &mut ServerConn<ClientIo>,
     draft: ResponseDraft,
     length: BodyLength,
     buf: ChunkBuf,
@@ -86,7 +86,7 @@ pub(crate) async fn send_all(
 /// gateway's is up: there is nobody left to be told.
 pub(crate) async fn send_piece(
     core: &Core,
-    conn: &mut ServerConn<Tcp>,
+    conn: &mut ServerConn<ClientIo>,
     buf: ChunkBuf,
     deadline: Mono,
     finish: &mut Finish,
@@ -98,14 +98,14 @@ pub(crate) async fn send_piece(
 
 /// Sends the last piece of an answer and its end to the client. Whether that client is still there is of no concern
 /// then.
-pub(crate) async fn send_end(conn: &mut ServerConn<Tcp>, last: ChunkBuf, deadline: Mono, finish: &mut Finish) {
+pub(crate) async fn send_end(conn: &mut ServerConn<ClientIo>, last: ChunkBuf, deadline: Mono, finish: &mut Finish) {
     let sent = timeout_at(deadline, conn.writer.finish_with(last)).await;
     after_sending(Either::Left(sent), conn, finish);
 }
 
 fn after_sending(
     sent: Either<Result<(io::Result<()>, ChunkBuf), Elapsed>, Parting>,
-    conn: &mut ServerConn<Tcp>,
+    conn: &mut ServerConn<ClientIo>,
     finish: &mut Finish,
 ) -> Option<ChunkBuf> {
     match sent {

@@ -13,11 +13,11 @@ use llmgw_http::spare;
 use llmgw_kit::clock::Mono;
 use llmgw_openai::tap::{StreamTap, Withhold};
 use llmgw_router::breaker::{Failure, FailureKind};
-use llmgw_runtime::tcp::Tcp;
 use llmgw_runtime::{Either, race};
 use llmgw_types::BoardSlot;
 
 use crate::core::Core;
+use crate::door::ClientIo;
 use crate::error::Reason;
 use crate::finish::Finish;
 use crate::piece::{Broken, next_piece, piece_limit, reason_of, send_end, send_piece, send_start};
@@ -69,7 +69,7 @@ pub(crate) async fn open(upstream: &mut Upstream<EngineIo>) -> Result<Option<Pie
 #[expect(clippy::too_many_arguments, reason = "one step of the request path, with what the path has in hand")]
 pub(crate) async fn stream(
     core: &Rc<Core>,
-    conn: &mut ServerConn<Tcp>,
+    conn: &mut ServerConn<ClientIo>,
     mut upstream: Upstream<EngineIo>,
     answer: &Answer<'_>,
     first: Option<Piece>,

@@ -9,9 +9,9 @@ use llmgw_http::head::ResponseHead;
 use llmgw_http::server::ServerConn;
 use llmgw_openai::error::ErrorBody;
 use llmgw_runtime::race;
-use llmgw_runtime::tcp::Tcp;
 use llmgw_runtime::timer::timeout;
 
+use crate::door::ClientIo;
 use crate::error::{ApiError, Reason};
 use crate::finish::Finish;
 use crate::forward;
@@ -28,7 +28,7 @@ const LAST_WORD: Duration = Duration::from_secs(1);
 
 /// Sends an error in the shape of its route: as an answer, or within one that has begun. A client that is gone by then
 /// is nobody's trouble.
-pub(crate) async fn error(conn: &mut ServerConn<Tcp>, error: &ApiError, finish: &mut Finish) {
+pub(crate) async fn error(conn: &mut ServerConn<ClientIo>, error: &ApiError, finish: &mut Finish) {
     let reason = error.reason;
     if conn.writer.has_begun() {
         return break_off(conn, true, reason, &error.message, finish).await;
@@ -47,7 +47,7 @@ pub(crate) async fn error(conn: &mut ServerConn<Tcp>, error: &ApiError, finish: 
 
 /// Tells the client within its stream that it broke, and ends the connection without the stream's proper end.
 pub(crate) async fn break_off(
-    conn: &mut ServerConn<Tcp>,
+    conn: &mut ServerConn<ClientIo>,
     is_between_events: bool,
     reason: Reason,
     why: &str,
@@ -64,7 +64,7 @@ pub(crate) async fn break_off(
 }
 
 /// Sends the event that ends a broken stream, and ends the connection.
-pub(crate) async fn last_word(conn: &mut ServerConn<Tcp>, event: &[u8]) {
+pub(crate) async fn last_word(conn: &mut ServerConn<ClientIo>, event: &[u8]) {
     let mut buf = ChunkBuf::new();
     buf.extend(event);
     let _ = race(timeout(LAST_WORD, conn.writer.chunk(buf)), conn.reader.gone()).await;
@@ -72,7 +72,7 @@ pub(crate) async fn last_word(conn: &mut ServerConn<Tcp>, event: &[u8]) {
 }
 
 /// Sends a 405 with what the path allows.
-pub(crate) async fn wrong_method(conn: &mut ServerConn<Tcp>, allow: &'static str, finish: &mut Finish) {
+pub(crate) async fn wrong_method(conn: &mut ServerConn<ClientIo>, allow: &'static str, finish: &mut Finish) {
     let reason = Reason::MethodNotAllowed;
     let mut body = Vec::new();
     let message = format!("this path takes {allow} only");
@@ -85,12 +85,12 @@ pub(crate) async fn wrong_method(conn: &mut ServerConn<Tcp>, allow: &'static str
 }
 
 /// Sends a JSON answer of ours.
-pub(crate) async fn json(conn: &mut ServerConn<Tcp>, status: u16, body: Vec<u8>, finish: &mut Finish) {
+pub(crate) async fn json(conn: &mut ServerConn<ClientIo>, status: u16, body: Vec<u8>, finish: &mut Finish) {
     let draft = own_draft(conn, status, finish);
     send(conn, draft, body, status, finish).await;
 }
 
-async fn send(conn: &mut ServerConn<Tcp>, draft: ResponseDraft, body: Vec<u8>, status: u16, finish: &mut Finish) {
+async fn send(conn: &mut ServerConn<ClientIo>, draft: ResponseDraft, body: Vec<u8>, status: u16, finish: &mut Finish) {
     let bytes = body.len();
     if conn.writer.send(draft, body).await.is_ok() {
         finish.answer(status);
@@ -99,14 +99,14 @@ async fn send(conn: &mut ServerConn<Tcp>, draft: ResponseDraft, body: Vec<u8>, s
 }
 
 /// Begins the head of an answer. On the way out it says that its connection ends, also to a request that came before.
-fn begin(conn: &mut ServerConn<Tcp>, status: u16, finish: &Finish) -> ResponseDraft {
+fn begin(conn: &mut ServerConn<ClientIo>, status: u16, finish: &Finish) -> ResponseDraft {
     if finish.is_closing() {
         conn.writer.close_after();
     }
     conn.writer.draft(status)
 }
 
-fn own_draft(conn: &mut ServerConn<Tcp>, status: u16, finish: &Finish) -> ResponseDraft {
+fn own_draft(conn: &mut ServerConn<ClientIo>, status: u16, finish: &Finish) -> ResponseDraft {
     let mut draft = begin(conn, status, finish);
     draft.header("server", "llmgw").header("content-type", "application/json");
     draft.header("x-request-id", finish.id().text().as_str());
@@ -118,7 +118,7 @@ fn own_draft(conn: &mut ServerConn<Tcp>, status: u16, finish: &Finish) -> Respon
 }
 
 /// Begins the head of a stream whose engine is not known yet.
-pub(crate) fn waiting_draft(conn: &mut ServerConn<Tcp>, finish: &Finish) -> ResponseDraft {
+pub(crate) fn waiting_draft(conn: &mut ServerConn<ClientIo>, finish: &Finish) -> ResponseDraft {
     let mut draft = begin(conn, 200, finish);
     draft.header("server", "llmgw").header("content-type", "text/event-stream");
     draft.header("cache-control", "no-cache").header("x-accel-buffering", "no");
@@ -129,7 +129,7 @@ pub(crate) fn waiting_draft(conn: &mut ServerConn<Tcp>, finish: &Finish) -> Resp
 
 /// Begins the head of an engine's answer: its own headers, then ours.
 pub(crate) fn engine_draft(
-    conn: &mut ServerConn<Tcp>,
+    conn: &mut ServerConn<ClientIo>,
     status: u16,
     answer: &ResponseHead,
     served: &Served<'_>,
@@ -144,7 +144,7 @@ pub(crate) fn engine_draft(
 
 /// Begins the head of an answer whose body we wrote in an engine's place.
 pub(crate) fn rewritten_draft(
-    conn: &mut ServerConn<Tcp>,
+    conn: &mut ServerConn<ClientIo>,
     status: u16,
     served: &Served<'_>,
     overhead_us: u64,

@@ -13,7 +13,6 @@ use llmgw_kit::clock::Mono;
 use llmgw_openai::stored::IdTap;
 use llmgw_openai::tap::Withhold;
 use llmgw_router::Grant;
-use llmgw_runtime::tcp::Tcp;
 use llmgw_runtime::timer::timeout_at;
 use llmgw_runtime::{Either, race};
 use llmgw_types::ArchivedRouteTable;
@@ -22,6 +21,7 @@ use crate::arrived::{Arrived, Resolved};
 use crate::attempt::{self, Request};
 use crate::core::{Added, Core};
 use crate::cut::parting;
+use crate::door::ClientIo;
 use crate::error::{ApiError, Reason};
 use crate::finish::Finish;
 use crate::handlers::{health, models, stored};
@@ -35,7 +35,7 @@ use crate::submit::{self, Waited};
 use crate::{intake, whole};
 
 /// Serves one request whose head has arrived, to the end of its answer.
-pub(crate) async fn serve(core: &Rc<Core>, head: &RequestHead, conn: &mut ServerConn<Tcp>, finish: &mut Finish) {
+pub(crate) async fn serve(core: &Rc<Core>, head: &RequestHead, conn: &mut ServerConn<ClientIo>, finish: &mut Finish) {
     let (path, query) = split_query(head.target());
     let route = route(head.method(), path);
     finish.route(route.clone());
@@ -71,7 +71,7 @@ async fn infer(
     head: &RequestHead,
     route: &'static Inference,
     query: &[u8],
-    conn: &mut ServerConn<Tcp>,
+    conn: &mut ServerConn<ClientIo>,
     finish: &mut Finish,
 ) -> Result<(), ApiError> {
     let intake = match race(intake::read(head, route.body, conn), core.cut.wait()).await {
@@ -252,7 +252,7 @@ async fn ask(
     request: &Request<'_>,
     served: &Served<'_>,
     answer: &mut ResponseHead,
-    conn: &mut ServerConn<Tcp>,
+    conn: &mut ServerConn<ClientIo>,
     deadline: Mono,
 ) -> Ended {
     let mut request = *request;

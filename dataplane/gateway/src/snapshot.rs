@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use llmgw_http::tls::TlsConfig;
+use llmgw_http::tls::{TlsConfig, TlsServerConfig};
 use llmgw_router::Map;
 use llmgw_router::feed::Feed;
 use llmgw_router::scheduler::profile::RoutingProfile;
@@ -45,6 +45,11 @@ impl Tables {
             let config = trust.clone()?.downcast::<TlsConfig>().ok()?;
             Some((BoardSlot(endpoint.slot.to_native()), config))
         })
+    }
+
+    /// How clients are spoken to within TLS; none: in plain text.
+    pub(crate) fn client_tls(&self) -> Option<Arc<TlsServerConfig>> {
+        self.feed.client_tls.clone()?.downcast().ok()
     }
 
     /// The route table. Cost: about a nanosecond.

@@ -15,7 +15,6 @@ use llmgw_http::server::{BodyLength, ServerConn};
 use llmgw_kit::clock::Mono;
 use llmgw_openai::sse;
 use llmgw_router::message::Refusal;
-use llmgw_runtime::tcp::Tcp;
 use llmgw_runtime::timer::{sleep, timeout_at};
 use llmgw_runtime::{Either, race};
 
@@ -23,6 +22,7 @@ use crate::admission::{NoPlace, Place, Waiting};
 use crate::arrived::Arrived;
 use crate::core::Core;
 use crate::cut::{Parting, parting};
+use crate::door::ClientIo;
 use crate::error::{ApiError, Reason};
 use crate::finish::Finish;
 use crate::piece::{send_piece, send_start};
@@ -63,7 +63,7 @@ pub(crate) async fn wait<'a>(
     mut waiting: Waiting<'a>,
     tries: &mut Tries<'a>,
     routing: &mut Routing,
-    conn: &mut ServerConn<Tcp>,
+    conn: &mut ServerConn<ClientIo>,
     finish: &mut Finish,
 ) -> Result<Waited, ApiError> {
     let core = tries.core();
@@ -111,7 +111,7 @@ async fn until_over(
     arrived: &Arrived<'_>,
     waiting: &mut Waiting<'_>,
     tries: &mut Tries<'_>,
-    conn: &mut ServerConn<Tcp>,
+    conn: &mut ServerConn<ClientIo>,
     finish: &mut Finish,
 ) -> Over {
     let until = waiting.until;
@@ -145,7 +145,7 @@ async fn until_over(
 }
 
 /// Sends a comment, the first with the head of the answer. Answer: whether the client is there to take it.
-async fn beat(core: &Core, conn: &mut ServerConn<Tcp>, until: Mono, finish: &mut Finish) -> bool {
+async fn beat(core: &Core, conn: &mut ServerConn<ClientIo>, until: Mono, finish: &mut Finish) -> bool {
     let mut comment = Vec::new();
     sse::comment(&mut comment, COMMENT);
     let mut buf = ChunkBuf::new();

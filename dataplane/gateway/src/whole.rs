@@ -10,10 +10,10 @@ use llmgw_http::server::{BodyLength, ServerConn};
 use llmgw_kit::clock::Mono;
 use llmgw_openai::error::Wrapping;
 use llmgw_openai::usage::Reading;
-use llmgw_runtime::tcp::Tcp;
 use llmgw_runtime::timer::timeout;
 
 use crate::core::Core;
+use crate::door::ClientIo;
 use crate::error::{ApiError, Reason};
 use crate::finish::Finish;
 use crate::piece::{Broken, Limit, next_piece, piece_limit, send_all, send_end, send_piece, send_start};
@@ -49,7 +49,7 @@ pub(crate) async fn collect(core: &Core, upstream: &mut Upstream<EngineIo>, dead
 ///
 /// Errors: answers that say something about us rather than about the request: a refused key, a redirect.
 pub(crate) async fn send_error(
-    conn: &mut ServerConn<Tcp>,
+    conn: &mut ServerConn<ClientIo>,
     answer: &Answer<'_>,
     body: &[u8],
     finish: &mut Finish,
@@ -112,7 +112,7 @@ pub(crate) async fn send_error(
 /// `arrived`: when the head did. Errors: the engine failed or the client left; nothing was sent to it.
 pub(crate) async fn open(
     core: &Core,
-    conn: &mut ServerConn<Tcp>,
+    conn: &mut ServerConn<ClientIo>,
     upstream: &mut Upstream<EngineIo>,
     head: &ResponseHead,
     arrived: Mono,
@@ -135,7 +135,7 @@ pub(crate) async fn open(
 /// Passes an answer on to its end, beginning with what [`open`] gave.
 pub(crate) async fn relay(
     core: &Rc<Core>,
-    conn: &mut ServerConn<Tcp>,
+    conn: &mut ServerConn<ClientIo>,
     mut upstream: Upstream<EngineIo>,
     answer: &Answer<'_>,
     opening: Piece,

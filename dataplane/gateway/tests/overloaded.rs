@@ -117,7 +117,7 @@ fn what_a_lane_has_no_room_for_is_refused_at_once_and_the_rest_waits() {
     let addr = listener.local_addr().expect("bound");
     let (cells, feed, settings) = (Arc::<CoreCells>::default(), Arc::<Latest<Feed>>::default(), Arc::new(settings()));
     let snapshot = Snapshot::of(&table()).expect("a table");
-    feed.put(Arc::new(Feed { snapshot, trust: vec![None], settings: settings.clone() }));
+    feed.put(Arc::new(Feed { snapshot, trust: vec![None], client_tls: None, settings: settings.clone() }));
     let setup = CoreSetup {
         id: CoreId(0),
         listeners: vec![listener],

@@ -23,7 +23,8 @@ impl Reject {
         Self { status, message }
     }
 
-    pub(crate) const fn bad(message: &'static str) -> Self {
+    /// A 400.
+    pub const fn bad(message: &'static str) -> Self {
         Self::new(400, message)
     }
 }

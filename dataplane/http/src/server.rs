@@ -88,6 +88,11 @@ impl Turn {
         self.is_http10.set(false);
     }
 
+    /// No answer is half sent.
+    fn has_ended_in_order(&self) -> bool {
+        self.phase.get() == Phase::Between
+    }
+
     /// The connection may be asked for another request.
     fn may_go_on(&self) -> bool {
         self.phase.get() == Phase::Between && !self.closes.get() && !self.has_unread_body.get()

@@ -1,28 +1,35 @@
-//! TLS towards engines, over any connection of the runtime's.
+//! TLS over any connection of the runtime's: towards engines ([`connect`]) and towards clients ([`accept`]).
 //!
-//! [`connect`] shakes hands within the time the caller has for connecting; [`Tls`] then is a connection like any other.
+//! Both shake hands, within the time the caller has for it; [`Tls`] then is a connection like any other.
 //! The state is shared by the reading and the writing side and never borrowed across a wait. Only writes send: what the
 //! peer's bytes ask of us (a key update's answer, the refusal of a renegotiation) goes out before the next bytes of
 //! ours, as RFC 8446 §4.6.3 wants it, so that a read which nobody polls holds up no write. Never loads certificates:
 //! those come ready, shared by all cores, from the side runtime.
+
+mod accept;
 
 use std::cell::RefCell;
 use std::fmt;
 use std::io::{self, BufRead as _, IoSlice, Write as _};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use llmgw_runtime::io::{Io, read, write_all};
 use rustls::pki_types::ServerName;
-use rustls::{CertificateError, ClientConnection, Error};
+use rustls::{CertificateError, ClientConnection, Connection, Error};
 
+pub use accept::{Accepted, NotAccepted, Taken, TlsServerConfig, accept};
 pub use rustls::ClientConfig as TlsConfig;
 
 /// Least and most ciphertext asked for at once; as much as the reader has room for, between the two.
 const READ_BYTES: std::ops::RangeInclusive<usize> = 1024..=32 << 10;
 /// What a connection keeps of its writing buffer between two writes.
 const KEPT_BYTES: usize = 4 << 10;
+/// Asked for at once while the handshake goes on: whoever never ends it holds no more.
+const HANDSHAKE_READ_BYTES: usize = 4 << 10;
+/// Ciphertext of a peer's until its handshake is done; more is none.
+const HANDSHAKE_BYTES_MAX: usize = 256 << 10;
 
 /// Why there is no TLS connection. The names at odds are in the log of the probes, which fail in the same way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,6 +91,12 @@ struct Inner<I: Io> {
     session: RefCell<Session>,
 }
 
+impl<I: Io> Tls<I> {
+    fn new(io: I, session: Session) -> Self {
+        Self(Rc::new(Inner { io, session: RefCell::new(session) }))
+    }
+}
+
 impl<I: Io> Clone for Tls<I> {
     fn clone(&self) -> Self {
         Self(Rc::clone(&self.0))
@@ -110,31 +123,10 @@ pub async fn connect<I: Io>(io: I, config: &Arc<TlsConfig>, name: &str) -> io::R
     let mut unfinished = Unfinished(Some(io.clone()));
     let name = ServerName::try_from(name.to_owned()).map_err(|_| invalid(TlsFault::WrongName))?;
     let tls = ClientConnection::new(config.clone(), name).map_err(|error| invalid(TlsFault::of(&error)))?;
-    let mut session = Session { tls, cipher: Vec::new(), start: 0, wire: Vec::new(), sent: 0, is_broken: false };
-    loop {
-        session.gather()?;
-        if !session.wire.is_empty() {
-            write_all(&io, &session.wire).await?;
-            session.sent = session.wire.len();
-            session.keep_wire();
-            continue;
-        }
-        if !session.tls.is_handshaking() {
-            break;
-        }
-        let room = session.room(*READ_BYTES.end());
-        if read(&io, &mut session.cipher, room).await? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        if let Err(error) = session.take_in() {
-            // The peer's log should say why; whether it hears it is not waited for beyond this write.
-            session.gather()?;
-            let _ = write_all(&io, &session.wire).await;
-            return Err(error);
-        }
-    }
+    let mut session = Session::new(Connection::Client(tls));
+    session.shake(&io).await?;
     unfinished.0 = None;
-    Ok(Tls(Rc::new(Inner { io, session: RefCell::new(session) })))
+    Ok(Tls::new(io, session))
 }
 
 fn invalid(fault: TlsFault) -> io::Error {
@@ -142,7 +134,7 @@ fn invalid(fault: TlsFault) -> io::Error {
 }
 
 struct Session {
-    tls: ClientConnection,
+    tls: Connection,
     /// Ciphertext that came, and how much of it was taken in.
     cipher: Vec<u8>,
     start: usize,
@@ -154,6 +146,46 @@ struct Session {
 }
 
 impl Session {
+    fn new(tls: Connection) -> Self {
+        Self { tls, cipher: Vec::new(), start: 0, wire: Vec::new(), sent: 0, is_broken: false }
+    }
+
+    /// Speaks and listens in turn until the handshake is done and all that belongs to it is sent. What came with it
+    /// stays for the first read.
+    ///
+    /// Errors: a [`TlsFault`] within an `io::Error`, or what the connection met.
+    async fn shake<I: Io>(&mut self, io: &I) -> io::Result<()> {
+        let mut heard_bytes = self.cipher.len();
+        loop {
+            if self.tls.is_handshaking()
+                && self.has_cipher()
+                && let Err(error) = self.take_in()
+            {
+                // The peer's log should say why; whether it hears it is not waited for beyond this write.
+                self.gather()?;
+                let _ = write_all(io, &self.wire).await;
+                return Err(error);
+            }
+            self.gather()?;
+            if !self.wire.is_empty() {
+                write_all(io, &self.wire).await?;
+                self.keep_wire();
+                continue;
+            }
+            if !self.tls.is_handshaking() {
+                return Ok(());
+            }
+            if heard_bytes > HANDSHAKE_BYTES_MAX {
+                return Err(invalid(TlsFault::Handshake));
+            }
+            let room = self.room(HANDSHAKE_READ_BYTES);
+            match read(io, &mut self.cipher, room).await? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                more => heard_bytes += more,
+            }
+        }
+    }
+
     /// Empties the buffer for ciphertext, of which nothing is left; gives how much to ask for, for a reader with
     /// `plain_bytes` of room.
     fn room(&mut self, plain_bytes: usize) -> usize {
@@ -307,11 +339,19 @@ impl<I: Io> Io for Tls<I> {
         Poll::Ready(Ok(()))
     }
 
-    /// Without TLS's own goodbye: HTTP says itself where a message ends.
+    fn say_goodbye(&self) {
+        self.0.session.borrow_mut().tls.send_close_notify();
+        // What does not go at once is not worth a wait: the connection ends in any case.
+        let _ = self.poll_flush(&mut Context::from_waker(Waker::noop()));
+    }
+
+    /// Without TLS's own goodbye, so that what was cut short is seen to be.
     fn close_now(&self) {
         self.0.io.close_now();
     }
 }
 
+#[cfg(test)]
+mod accept_tests;
 #[cfg(test)]
 mod tests;

@@ -16,6 +16,8 @@ pub struct Feed {
     /// Whom to trust when connecting, by the table's endpoints; none where there is no TLS. Closed to this room, which
     /// does no I/O: the side runtime puts in what the core takes out.
     pub trust: Vec<Option<Arc<dyn Any + Send + Sync>>>,
+    /// How clients are spoken to within TLS, closed to this room in the same way; none: in plain text.
+    pub client_tls: Option<Arc<dyn Any + Send + Sync>>,
     /// What requests are held to; the same value as before where nothing of it changed.
     pub settings: Arc<Settings>,
 }

@@ -26,6 +26,10 @@ pub trait Io: Clone + 'static {
         Poll::Ready(Ok(()))
     }
 
+    /// Tells the peer, where the transport has a word for it, that no more will be sent: to be said before an end in
+    /// order. Waits for nothing.
+    fn say_goodbye(&self) {}
+
     /// Ends both directions at once, without waiting: the peer sees the end now, pending reads and writes return.
     fn close_now(&self);
 }

@@ -19,6 +19,9 @@ pub mod settings;
 pub mod table;
 pub mod trust;
 
+pub mod certificate;
+mod plain_text;
+
 mod pace;
 mod probe;
 mod resolve;

@@ -96,6 +96,12 @@ pub(crate) static REPLICAS: MetricDesc = MetricDesc {
     kind: Kind::Gauge,
     labels: &[Label::known("model", "models of the route table"), Label::closed("state", &["ready", "not_ready"])],
 };
+pub(crate) static CERTIFICATE_EXPIRES: MetricDesc = MetricDesc {
+    name: "llmgw_tls_certificate_expires_timestamp_seconds",
+    help: "When a certificate shown to clients expires, in seconds since 1970",
+    kind: Kind::Gauge,
+    labels: &[Label::known("certificate", "files of `tls`")],
+};
 pub(crate) static GENERATION: MetricDesc = MetricDesc {
     name: "llmgw_route_table_generation",
     help: "Number of the newest route table",
@@ -157,6 +163,7 @@ pub static METRICS: &[&MetricDesc] = &[
     &ENDPOINT_KV_CAPACITY,
     &POOL_SATURATION,
     &REPLICAS,
+    &CERTIFICATE_EXPIRES,
     &GENERATION,
     &GENERATION_OLDEST,
     &PREFIX_SLOTS,

@@ -22,6 +22,7 @@ use tokio::time::MissedTickBehavior;
 use tokio_rustls::rustls::ClientConfig;
 
 use crate::caches::Caches;
+use crate::certificate::{Certificates, PairError};
 use crate::lanes::Lanes;
 use crate::rooms::Rooms;
 use crate::run::Stage;
@@ -43,6 +44,9 @@ pub enum PublishError {
     /// Authorities that are of no use.
     #[error(transparent)]
     Trust(#[from] TrustError),
+    /// A certificate that cannot be shown to clients.
+    #[error(transparent)]
+    Certificate(#[from] PairError),
     /// The table does not fit together: a fault of this program.
     #[error(transparent)]
     Table(#[from] SnapshotError),
@@ -71,6 +75,7 @@ pub(crate) struct Publisher {
     book: Book,
     rooms: Rooms,
     caches: Caches,
+    certificates: Certificates,
     view: watch::Sender<Arc<View>>,
     told: Stage,
 }
@@ -97,6 +102,7 @@ impl Publisher {
             book,
             rooms,
             caches,
+            certificates: Certificates::default(),
             view: watch::Sender::default(),
             told: Stage::Serving,
         }
@@ -134,12 +140,13 @@ impl Publisher {
     /// Errors: there is no table; the cores keep the one they have.
     pub(crate) fn publish(&mut self, addrs: &Addrs) -> Result<u64, PublishError> {
         let trust = self.trust()?;
+        let client_tls = self.certificates.follow(&self.config.tls)?.map(|config| config as Arc<dyn Any + Send + Sync>);
         let table = table::table(&self.config, addrs, &mut self.book, &self.board)?;
         let snapshot = Snapshot::of(&table)?;
         // Less room before any core works with the table, more of it only once all do.
         self.rooms.follow(Arc::new(Snapshot::of(&table)?), Mono::now(), &self.lanes);
         self.caches.follow(&table);
-        let feed = Arc::new(Feed { snapshot, trust, settings: self.settings.clone() });
+        let feed = Arc::new(Feed { snapshot, trust, client_tls, settings: self.settings.clone() });
         // Names first: a core's record may be read before this thread comes back here.
         self.view.send_replace(Arc::new(View::of(&table, &self.book)));
         self.feeds.iter().for_each(|latest| latest.put(feed.clone()));

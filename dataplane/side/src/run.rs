@@ -22,6 +22,7 @@ use crate::breakers::BreakerWatch;
 use crate::caches::Caches;
 use crate::lanes::Lanes;
 use crate::page::{self, Sources};
+use crate::plain_text::PlainTextWatch;
 use crate::probe::Census;
 use crate::publish::{PublishError, Publisher};
 use crate::reload::{self, Cause, ReloadError, Reloaded, Reloader, Request, WAITING_MAX};
@@ -120,6 +121,7 @@ impl Side {
                 format: setup.format,
             }),
             file: setup.file,
+            running_now: running.subscribe(),
             running,
             ask,
             requests,
@@ -251,6 +253,7 @@ impl Handle {
 struct Parts {
     file: Option<watch_file::ConfigFile>,
     running: Arc<watch::Sender<Arc<llmgw_config::ServerConfig>>>,
+    running_now: watch::Receiver<Arc<llmgw_config::ServerConfig>>,
     ask: mpsc::Sender<Request>,
     requests: mpsc::Receiver<Request>,
     publisher: Publisher,
@@ -281,9 +284,10 @@ impl Parts {
         };
         let mut reloader = tokio::spawn(reloader.run());
         if let Some(file) = self.file {
-            tasks.spawn(watch_file::watch(file, self.ask));
+            tasks.spawn(watch_file::watch(file, self.running_now, self.ask));
         }
         tasks.spawn(BreakerWatch::new(first_round.board(), self.publisher.view()).run());
+        tasks.spawn(PlainTextWatch::new(self.sources.cells.clone()).run());
         tasks.spawn(page::serve(TcpListener::from_std(self.admin)?, self.sources));
         tasks.spawn(self.drain.clone().run());
         tasks.spawn(async move {

@@ -125,7 +125,7 @@ fn names(presented: &[String]) -> String {
 }
 
 /// `DnsName("engine.local")` as `engine.local`; control characters a certificate may hold do not reach the log.
-fn plain(name: &str) -> String {
+pub(crate) fn plain(name: &str) -> String {
     let inner = name.split_once('"').and_then(|(_, rest)| rest.split_once('"')).map_or(name, |(inner, _)| inner);
     inner.chars().filter(|c| !c.is_control()).take(253).collect()
 }

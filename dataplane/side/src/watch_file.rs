@@ -1,16 +1,18 @@
-//! Whether the configuration file is another than before: replaced in place, by rename or by a link that points
-//! elsewhere.
+//! Whether the configuration file, or a certificate, key or authority it names, is another than before: replaced in
+//! place, by rename or by a link that points elsewhere.
 //!
-//! The path is followed to its end every second and the file found there is compared by device, number, times and
+//! Each path is followed to its end every second and the file found there is compared by device, number, times and
 //! size; so links in any of its folders count, as Kubernetes swaps them for mounted config maps, and no file system
 //! needs to tell. Asks `reload` for the rest.
 
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use llmgw_config::ServerConfig;
+use tokio::sync::{mpsc, watch};
 
 use crate::reload::{Cause, Request, ask};
 
@@ -59,35 +61,83 @@ impl Stamp {
         };
         std::fs::metadata(path).map_or(Self::Absent, described)
     }
+}
 
-    async fn look(path: &Path) -> io::Result<Self> {
-        let path = path.to_owned();
-        tokio::task::spawn_blocking(move || Self::of(&path)).await.map_err(io::Error::other)
+/// The files that a configuration names and that may be replaced without it: certificates, keys, authorities.
+fn named(config: &ServerConfig) -> Vec<PathBuf> {
+    let of_clients = config.tls.iter().flat_map(|pair| [&pair.cert_file, &pair.key_file]);
+    let of_engines = config.endpoints.iter().filter_map(|endpoint| Some(&endpoint.tls_ca.as_ref()?.file));
+    let mut paths: Vec<PathBuf> = of_clients.chain(of_engines).map(PathBuf::from).collect();
+    paths.sort();
+    paths.dedup();
+    paths
+}
+
+/// What is watched, and how it was when it was last looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Watched(Vec<(PathBuf, Stamp)>);
+
+impl Watched {
+    /// Looks at the configuration file first, then at the others.
+    async fn look(file: &Path, others: Vec<PathBuf>) -> io::Result<Self> {
+        let paths = std::iter::once(file.to_owned()).chain(others).collect::<Vec<_>>();
+        let stamped = |path: PathBuf| {
+            let stamp = Stamp::of(&path);
+            (path, stamp)
+        };
+        tokio::task::spawn_blocking(move || Self(paths.into_iter().map(stamped).collect()))
+            .await
+            .map_err(io::Error::other)
+    }
+
+    /// Those that are another than before, of those that were watched before.
+    fn changed<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = &'a (PathBuf, Stamp)> {
+        let was = |path: &Path| before.0.iter().find(|(other, _)| other == path).map(|(_, stamp)| *stamp);
+        self.0.iter().filter(move |(path, stamp)| was(path).is_some_and(|was| was != *stamp))
     }
 }
 
 /// Watches until the side runtime ends.
-pub(crate) async fn watch(mut file: ConfigFile, requests: mpsc::Sender<Request>) {
+pub(crate) async fn watch(
+    file: ConfigFile,
+    running: watch::Receiver<Arc<ServerConfig>>,
+    requests: mpsc::Sender<Request>,
+) {
+    let look = async || {
+        let others = named(&running.borrow());
+        Watched::look(&file.path, others).await
+    };
+    let Ok(mut seen) = look().await else { return };
+    if let Some((_, stamp)) = seen.0.first_mut() {
+        *stamp = file.seen;
+    }
     loop {
         tokio::time::sleep(LOOK).await;
-        let Ok(mut stamp) = Stamp::look(&file.path).await else { return };
-        if stamp == file.seen {
+        let Ok(mut found) = look().await else { return };
+        if found.changed(&seen).next().is_none() {
+            // The configuration may name others than before.
+            seen = found;
             continue;
         }
         for _ in 0..SETTLE_TRIES {
             tokio::time::sleep(SETTLE).await;
-            let Ok(again) = Stamp::look(&file.path).await else { return };
-            if std::mem::replace(&mut stamp, again) == again {
+            let Ok(again) = look().await else { return };
+            if std::mem::replace(&mut found, again.clone()) == again {
                 break;
             }
         }
-        file.seen = stamp;
-        if stamp == Stamp::Absent {
-            tracing::warn!(path = %file.path.display(), "configuration file is gone, the running configuration stays");
-            continue;
+        let mut is_there = false;
+        for (path, stamp) in found.changed(&seen) {
+            is_there |= *stamp != Stamp::Absent;
+            if *stamp == Stamp::Absent {
+                tracing::warn!(path = %path.display(), "configuration file is gone, the running configuration stays");
+            }
         }
-        // What came of it is said where it is done.
-        let _ = ask(&requests, Cause::File).await;
+        seen = found;
+        if is_there {
+            // What came of it is said where it is done.
+            let _ = ask(&requests, Cause::File).await;
+        }
     }
 }
 
@@ -96,6 +146,21 @@ mod tests {
     use std::fs;
 
     use super::*;
+
+    #[test]
+    fn of_files_that_come_and_go_from_the_configuration_only_those_that_stay_can_change() {
+        let stamp = |size_bytes| Stamp::There { device: 1, number: 1, modified: (0, 0), changed: (0, 0), size_bytes };
+        let of = |files: &[(&str, Stamp)]| Watched(files.iter().map(|(path, at)| (PathBuf::from(path), *at)).collect());
+        let before = of(&[("a", stamp(1)), ("b", stamp(1)), ("c", Stamp::Absent)]);
+        let check = |now: &[(&str, Stamp)], expected: &[&str]| {
+            let now = of(now);
+            let changed: Vec<&Path> = now.changed(&before).map(|(path, _)| path.as_path()).collect();
+            assert_eq!(changed, expected.iter().map(Path::new).collect::<Vec<_>>());
+        };
+        check(&[("a", stamp(1)), ("b", stamp(1)), ("c", Stamp::Absent)], &[]);
+        check(&[("a", stamp(2)), ("c", stamp(1))], &["a", "c"]);
+        check(&[("a", stamp(1)), ("b", Stamp::Absent), ("new", stamp(9))], &["b"]);
+    }
 
     #[test]
     fn a_file_that_is_written_renamed_over_or_linked_elsewhere_is_another() {

@@ -5,6 +5,7 @@
 //! is given and reads the secret files the tree names; nothing else.
 
 mod admission;
+mod certificate;
 mod endpoint;
 mod model;
 mod placement;
@@ -35,6 +36,7 @@ pub(crate) fn check(
     if tree.cores.value == CoreCount::Exactly(0) {
         reader.problem(&tree.cores.place, "cores: at least 1 is needed; write a number, or auto".to_owned());
     }
+    let tls = certificate::check(tree, &mut reader);
     let store = check_store(tree, &mut reader);
     let endpoints = endpoint::check(tree, environment, &mut reader);
     let router = router::check(&tree.router, &mut reader);
@@ -49,6 +51,7 @@ pub(crate) fn check(
         listen,
         admin_listen,
         admin_token,
+        tls,
         cores: tree.cores.value,
         side_cpus: tree.side_cpus.value,
         store,

@@ -27,6 +27,8 @@ pub struct ServerConfig {
     pub admin_listen: SocketAddr,
     /// What operators must show; always there when `admin_listen` is not loopback.
     pub admin_token: Option<Secret>,
+    /// What is shown to clients, the first to those that name no host; empty: plain HTTP.
+    pub tls: Vec<CertificateConfig>,
     /// Data-plane threads; never exactly 0.
     pub cores: CoreCount,
     /// CPUs kept for everything else; 0 shares.
@@ -41,6 +43,19 @@ pub struct ServerConfig {
     pub router: RouterConfig,
     /// Keys that were accepted although they change nothing in this version.
     pub without_effect: Vec<WithoutEffect>,
+}
+
+/// A certificate and its key, read from files. Whether they are of use is seen when they are put to use.
+#[derive(Clone, Debug)]
+pub struct CertificateConfig {
+    /// The certificate's file, for messages and metrics.
+    pub cert_file: String,
+    /// What it held: the chain in PEM, the server's own first.
+    pub cert_pem: String,
+    /// The key's file, for messages.
+    pub key_file: String,
+    /// What it held: the key in PEM.
+    pub key_pem: Secret,
 }
 
 /// Where keys, usage and the audit trail are kept.

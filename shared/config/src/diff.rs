@@ -30,6 +30,8 @@ struct Key {
 enum Value {
     Shown(fn(&ServerConfig) -> String),
     Secret(fn(&ServerConfig) -> Option<&Secret>),
+    /// Files, of which it is said that they changed and not how.
+    Files(fn(&ServerConfig) -> Vec<[&str; 4]>),
 }
 
 const fn key(name: &'static str, takes: Takes, show: fn(&ServerConfig) -> String) -> Key {
@@ -46,6 +48,7 @@ static KEYS: &[Key] = &[
     key("side_cpus", AtRestart, |c| count(c.side_cpus)),
     key("store.path", AtRestart, |c| c.store.path.display().to_string()),
     Key { name: "admin_token", takes: AtOnce, value: Value::Secret(|c| c.admin_token.as_ref()) },
+    Key { name: "tls", takes: AtOnce, value: Value::Files(certificates) },
     key("router.prefix.approx_tree.max_tree_size", AtRestart, |c| c.router.prefix_table_slots.to_string()),
     key("router.scrape_interval", AtOnce, |c| format_duration(c.router.scrape_interval)),
     key("router.inject_usage", AtOnce, |c| c.router.inject_usage.to_string()),
@@ -86,6 +89,10 @@ const ENDPOINT_KEYS: &[(&str, ShowEndpoint)] = &[
     ("kv_capacity_tokens", |e| format!("{:?}", e.kv_capacity_tokens)),
     ("tls", |e| format!("{:?}", e.tls_ca)),
 ];
+
+fn certificates(config: &ServerConfig) -> Vec<[&str; 4]> {
+    config.tls.iter().map(|pair| [&*pair.cert_file, &*pair.cert_pem, &*pair.key_file, pair.key_pem.expose()]).collect()
+}
 
 /// What stands for keys that the tables do not name one by one.
 const OTHER: &str = "other settings";
@@ -196,6 +203,7 @@ impl Value {
                 let exposed = |config| secret(config).map(Secret::expose);
                 (exposed(one) != exposed(other)).then_some((None, None))
             }
+            Self::Files(files) => (files(one) != files(other)).then_some((None, None)),
         }
     }
 }
@@ -364,6 +372,24 @@ mod tests {
             "profiles: added mine",
             "",
         );
+    }
+
+    #[test]
+    fn certificates_that_changed_are_told_by_their_key_alone() {
+        let file = |label: &str, text: &str| {
+            let file = tempfile::NamedTempFile::new().expect("a file");
+            let pem = format!("-----BEGIN {label}-----\n{text}\n-----END {label}-----\n");
+            std::fs::write(file.path(), pem).expect("written");
+            file
+        };
+        let (cert, key, other) = (file("CERTIFICATE", "a"), file("PRIVATE KEY", "b"), file("PRIVATE KEY", "c"));
+        let with = |key: &tempfile::NamedTempFile| {
+            let [cert, key] = [cert.path(), key.path()].map(|path| path.display().to_string());
+            format!("endpoints: {TWO}\ntls: {{ cert: {cert}, key: {key} }}")
+        };
+        check(&with(&key), &with(&key), "", "");
+        check(&with(&key), &with(&other), "tls", "");
+        check(&format!("endpoints: {TWO}"), &with(&key), "tls", "");
     }
 
     #[test]

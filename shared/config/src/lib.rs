@@ -19,9 +19,9 @@ pub mod values;
 mod yaml;
 
 pub use config::{
-    AdmissionConfig, Authorities, BandConfig, EndpointConfig, LimitsConfig, MetricsPath, ModelConfig, PickerConfig,
-    PlacementConfig, PrefixConfig, RouterConfig, RoutingProfileConfig, ScoreConfig, ServedModel, ServerConfig,
-    SessionConfig, ThresholdsConfig, TimeoutsConfig,
+    AdmissionConfig, Authorities, BandConfig, CertificateConfig, EndpointConfig, LimitsConfig, MetricsPath,
+    ModelConfig, PickerConfig, PlacementConfig, PrefixConfig, RouterConfig, RoutingProfileConfig, ScoreConfig,
+    ServedModel, ServerConfig, SessionConfig, ThresholdsConfig, TimeoutsConfig,
 };
 pub use error::{ConfigError, WithoutEffect};
 pub use load::{from_process_env, from_text, load};

@@ -389,3 +389,32 @@ fn overrides_are_explained_by_their_variable() {
     );
     assert_eq!(said("", &[("LLMGW__ENDPOINTS", "[{ url: 'http://h:1', model: m }]"), ("LLMGW__LISTEN", ":1")]), "fine");
 }
+
+#[test]
+fn certificates_are_read_with_their_keys_and_what_is_missing_is_said() {
+    let pem = |text: &str| {
+        let mut file = tempfile::NamedTempFile::new().expect("a file");
+        write!(file, "-----BEGIN {text}-----\nAAAA\n-----END {text}-----\n").expect("written");
+        file
+    };
+    let (cert, key, locked) = (pem("CERTIFICATE"), pem("PRIVATE KEY"), pem("ENCRYPTED PRIVATE KEY"));
+    let path = |file: &tempfile::NamedTempFile| file.path().display().to_string();
+    let (cert, key, locked) = (path(&cert), path(&key), path(&locked));
+    check_after_endpoint("tls: { cert: '', key: '' }", "fine");
+    check_after_endpoint(
+        "tls: { cert: /nowhere.pem }",
+        "server.yaml:2:6: tls.key: write the file that holds it, as /etc/llmgw/api-key.pem\n\
+         server.yaml:2:14: tls.cert: file /nowhere.pem cannot be read: No such file or directory (os error 2)",
+    );
+    check_after_endpoint("tls: []", "server.yaml:2:6: tls: no certificate is named; leave tls out for plain HTTP");
+    let list = |second: &str| format!("tls: [{{ cert: {cert}, key: {key} }}, {second}]");
+    let at = list("").len() - 1;
+    check_after_endpoint(
+        &list(&format!("{{ cert: {cert}, key: {locked} }}")),
+        &format!(
+            "server.yaml:2:{}: tls[1].key: file {locked} holds a key behind a passphrase; write it without one, \
+             readable by this user alone",
+            at + "{ cert: , key: ".len() + cert.len() + 1
+        ),
+    );
+}

@@ -5,8 +5,9 @@
 
 mod body;
 mod reply;
+mod tls;
 
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use serde_json::Value;
 
 pub use body::{Body, End};
 pub use reply::{Framing, Head, Reply};
+pub use tls::Trust;
 
 use crate::request::Request;
 
@@ -64,12 +66,15 @@ pub enum Closed {
     Fin,
     /// RST: bytes may be lost.
     Reset,
+    /// FIN without the goodbye of TLS: what came may not be all.
+    Untold,
 }
 
 /// One connection. Dropping it closes it with a FIN.
 #[derive(Debug)]
 pub struct Connection {
     stream: TcpStream,
+    tls: Option<Box<rustls::ClientConnection>>,
     /// Received and not yet read by anybody.
     received: Vec<u8>,
     closed: Option<Closed>,
@@ -93,7 +98,7 @@ impl Connection {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        Ok(Self { stream, received: Vec::new(), closed: None })
+        Ok(Self { stream, tls: None, received: Vec::new(), closed: None })
     }
 
     /// How long a read waits for the next byte; default 10 s.
@@ -116,13 +121,13 @@ impl Connection {
 
     /// Sends all bytes in as few writes as the kernel takes.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.stream.write_all(bytes)
+        self.write_all(bytes)
     }
 
     /// Sends pieces of the given size, each in a write of its own.
     pub fn send_in_pieces(&mut self, bytes: &[u8], piece_bytes: usize, pause: Duration) -> io::Result<()> {
         for piece in bytes.chunks(piece_bytes.max(1)) {
-            self.stream.write_all(piece)?;
+            self.write_all(piece)?;
             if !pause.is_zero() {
                 std::thread::sleep(pause);
             }
@@ -223,7 +228,7 @@ impl Connection {
         }
         let mut buffer = [0; 16 * 1024];
         loop {
-            match self.stream.read(&mut buffer) {
+            match self.read_some(&mut buffer) {
                 Ok(0) => {
                     self.closed = Some(Closed::Fin);
                     return Ok(0);
@@ -235,6 +240,10 @@ impl Connection {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
                     self.closed = Some(Closed::Reset);
+                    return Ok(0);
+                }
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    self.closed = Some(Closed::Untold);
                     return Ok(0);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

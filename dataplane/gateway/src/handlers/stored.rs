@@ -10,7 +10,6 @@ use llmgw_openai::tap::Withhold;
 use llmgw_router::session::key_hash;
 use llmgw_router::session_table::{Holder, Subject};
 use llmgw_router::{Grant, Wanted};
-use llmgw_runtime::tcp::Tcp;
 use llmgw_runtime::timer::timeout_at;
 use llmgw_runtime::{Either, race};
 use llmgw_types::BoardSlot;
@@ -19,6 +18,7 @@ use llmgw_types::snapshot::{ArchivedModelRoute, ArchivedRouteTable};
 use crate::attempt::{self, Request};
 use crate::core::Core;
 use crate::cut::parting;
+use crate::door::ClientIo;
 use crate::error::{ApiError, Reason};
 use crate::finish::Finish;
 use crate::piece::Broken;
@@ -94,7 +94,7 @@ pub(crate) async fn serve(
     head: &RequestHead,
     stored: Stored<'_>,
     query: &[u8],
-    conn: &mut ServerConn<Tcp>,
+    conn: &mut ServerConn<ClientIo>,
     finish: &mut Finish,
 ) -> Result<(), ApiError> {
     let Stored { id, act } = stored;

@@ -71,6 +71,11 @@ impl<I: Io> RequestReader<I> {
         result
     }
 
+    /// Whatever this client has sent or sends is not understood: the connection ends with the answer that comes next.
+    pub fn refuse(&self) {
+        self.turn.refuse();
+    }
+
     async fn wait_for_head(&mut self, head: &mut RequestHead) -> Result<Next, Reject> {
         loop {
             if self.take_head(head)? {
@@ -81,6 +86,7 @@ impl<I: Io> RequestReader<I> {
             }
             if self.ahead.held().is_empty() && !self.scan.has_begun() {
                 if timeout(self.limits.client_idle, self.ahead.fill(IDLE_BUF_BYTES)).await.is_err() {
+                    self.ahead.io().say_goodbye();
                     return Ok(Next::Closed);
                 }
                 continue;
@@ -182,6 +188,9 @@ impl<I: Io> RequestReader<I> {
 
     /// Throws away what an unread body still brings, within bounds, so that our close does not reset the answer away.
     async fn linger(&mut self) {
+        if self.turn.has_ended_in_order() {
+            self.ahead.io().say_goodbye();
+        }
         if self.turn.has_unread_body.get() {
             let _ = timeout(LINGER_TIME, self.drain()).await;
         }

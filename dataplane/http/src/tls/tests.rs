@@ -1,4 +1,4 @@
-//! A TLS server in memory at the other end: what it sends is cut as the test says.
+//! A TLS peer in memory at the other end, an engine or a client: what it sends is cut as the test says.
 
 use std::collections::VecDeque;
 use std::io::Read as _;
@@ -11,20 +11,31 @@ use rcgen::{CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::crypto::ring;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::version::{TLS12, TLS13};
-use rustls::{RootCertStore, ServerConfig, ServerConnection, SupportedProtocolVersion};
+use rustls::{ClientConnection, RootCertStore, ServerConfig, ServerConnection, SupportedProtocolVersion};
 
 use super::*;
 use crate::scripted::run;
 
-const NAME: &str = "engine.test";
+pub(super) const NAME: &str = "engine.test";
 
 /// An authority, and a server's settings with a certificate of its.
-struct Certified {
+pub(super) struct Certified {
     authority: CertificateDer<'static>,
-    server: Arc<ServerConfig>,
+    pub(super) server: Arc<ServerConfig>,
 }
 
-fn certified(name: &str, version: &'static SupportedProtocolVersion, change: fn(&mut CertificateParams)) -> Certified {
+impl Certified {
+    /// What a client goes by that trusts the authority.
+    pub(super) fn trusted(&self) -> Arc<TlsConfig> {
+        trusting(&self.authority)
+    }
+}
+
+pub(super) fn certified(
+    name: &str,
+    version: &'static SupportedProtocolVersion,
+    change: fn(&mut CertificateParams),
+) -> Certified {
     let ca_key = KeyPair::generate().expect("a key");
     let mut ca = CertificateParams::new(Vec::new()).expect("parameters");
     ca.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
@@ -49,28 +60,40 @@ fn trusting(authority: &CertificateDer<'static>) -> Arc<TlsConfig> {
     Arc::new(builder.with_root_certificates(roots).with_no_client_auth())
 }
 
-struct Server {
-    tls: ServerConnection,
-    /// Ciphertext on its way to the client.
-    out: VecDeque<u8>,
+pub(super) struct Peer {
+    pub(super) tls: Connection,
+    /// Ciphertext on its way to us.
+    pub(super) out: VecDeque<u8>,
     /// How many bytes each read finds, in turn; a pause comes before each.
     pieces: Vec<usize>,
     turn: usize,
     is_paused: bool,
-    is_writer_paused: bool,
+    pub(super) is_writer_paused: bool,
     got: Vec<u8>,
-    has_ended: bool,
-    is_closed: bool,
+    pub(super) has_ended: bool,
+    pub(super) is_closed: bool,
+    pub(super) is_deaf: bool,
     reader: Option<Waker>,
 }
 
 #[derive(Clone)]
-struct Wire(Rc<RefCell<Server>>);
+pub(super) struct Wire(pub(super) Rc<RefCell<Peer>>);
 
 impl Wire {
     fn new(certified: &Certified, pieces: &[usize]) -> Self {
-        let tls = ServerConnection::new(certified.server.clone()).expect("a server");
-        Self(Rc::new(RefCell::new(Server {
+        Self::of(ServerConnection::new(certified.server.clone()).expect("a server").into(), pieces)
+    }
+
+    /// A client that has said its first words.
+    pub(super) fn client(config: Arc<TlsConfig>, pieces: &[usize]) -> Self {
+        let name = ServerName::try_from(NAME).expect("a name");
+        let wire = Self::of(ClientConnection::new(config, name).expect("a client").into(), pieces);
+        wire.at_peer(|_| ());
+        wire
+    }
+
+    fn of(tls: Connection, pieces: &[usize]) -> Self {
+        Self(Rc::new(RefCell::new(Peer {
             tls,
             out: VecDeque::new(),
             pieces: pieces.to_vec(),
@@ -80,12 +103,13 @@ impl Wire {
             got: Vec::new(),
             has_ended: false,
             is_closed: false,
+            is_deaf: false,
             reader: None,
         })))
     }
 
-    /// Does something at the server's end and sends what came of it.
-    fn at_server(&self, action: impl FnOnce(&mut Server)) {
+    /// Does something at the other end and sends what came of it.
+    pub(super) fn at_peer(&self, action: impl FnOnce(&mut Peer)) {
         let mut server = self.0.borrow_mut();
         action(&mut server);
         server.flush();
@@ -94,8 +118,8 @@ impl Wire {
         }
     }
 
-    fn say(&self, bytes: &[u8]) {
-        self.at_server(|server| {
+    pub(super) fn say(&self, bytes: &[u8]) {
+        self.at_peer(|server| {
             for piece in bytes.chunks(10_000) {
                 server.tls.writer().write_all(piece).expect("room");
                 server.flush();
@@ -103,12 +127,12 @@ impl Wire {
         });
     }
 
-    fn got(&self) -> Vec<u8> {
+    pub(super) fn got(&self) -> Vec<u8> {
         self.0.borrow().got.clone()
     }
 }
 
-impl Server {
+impl Peer {
     fn flush(&mut self) {
         while self.tls.wants_write() {
             self.tls.write_tls(&mut self.out).expect("memory");
@@ -116,7 +140,7 @@ impl Server {
     }
 
     fn hear(&mut self, mut cipher: &[u8]) {
-        while !cipher.is_empty() {
+        while !cipher.is_empty() && !self.is_deaf {
             if self.tls.read_tls(&mut cipher).expect("room") == 0 || self.tls.process_new_packets().is_err() {
                 break;
             }
@@ -162,12 +186,12 @@ impl Io for Wire {
             // Bounded below: a megabyte byte by byte shows nothing more.
             piece.max(500).min(all.len())
         };
-        self.at_server(|server| server.hear(&all[..taken]));
+        self.at_peer(|server| server.hear(&all[..taken]));
         Poll::Ready(Ok(taken))
     }
 
     fn close_now(&self) {
-        self.at_server(|server| server.is_closed = true);
+        self.at_peer(|server| server.is_closed = true);
     }
 }
 
@@ -178,7 +202,7 @@ async fn connected(certified: &Certified, pieces: &[usize]) -> (Tls<Wire>, Wire)
 }
 
 /// Reads until `len` bytes are there, or the end; buffers have `room` each.
-async fn read(tls: &Tls<Wire>, len: usize, room: usize) -> (Vec<u8>, io::Result<usize>) {
+pub(super) async fn read(tls: &Tls<Wire>, len: usize, room: usize) -> (Vec<u8>, io::Result<usize>) {
     let mut all = Vec::new();
     while all.len() < len {
         let result = io_read(tls, &mut all, room).await;
@@ -189,7 +213,7 @@ async fn read(tls: &Tls<Wire>, len: usize, room: usize) -> (Vec<u8>, io::Result<
     (all, Ok(len))
 }
 
-fn text(len: usize) -> Vec<u8> {
+pub(super) fn text(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 31 % 251) as u8).collect()
 }
 
@@ -208,7 +232,7 @@ proptest! {
             let (tls, wire) = connected(&certified, &pieces).await;
             let said = text(len);
             wire.say(&said);
-            wire.at_server(|server| { server.tls.send_close_notify(); server.has_ended = true; });
+            wire.at_peer(|server| { server.tls.send_close_notify(); server.has_ended = true; });
             let (heard, _) = read(&tls, len, room).await;
             assert!(heard == said, "{} of {} bytes, or others", heard.len(), said.len());
             assert_eq!(read(&tls, 1, room).await.1.expect("an end in order"), 0);
@@ -237,7 +261,7 @@ fn a_peer_that_changes_its_keys_is_followed() {
     run(async {
         let (tls, wire) = connected(&certified(NAME, &TLS13, |_| {}), &[]).await;
         for round in 0..3 {
-            wire.at_server(|server| server.tls.refresh_traffic_keys().expect("TLS 1.3"));
+            wire.at_peer(|server| server.tls.refresh_traffic_keys().expect("TLS 1.3"));
             wire.say(b"new keys");
             assert_eq!(read(&tls, 8, 100).await.0, b"new keys", "round {round}");
             write_all(&tls, b"heard ").await.expect("written");
@@ -252,7 +276,7 @@ fn an_end_without_goodbye_is_told_from_one_in_order() {
         run(async {
             let (tls, wire) = connected(&certified(NAME, &TLS13, |_| {}), &[]).await;
             wire.say(b"part");
-            wire.at_server(|server| {
+            wire.at_peer(|server| {
                 if says_goodbye {
                     server.tls.send_close_notify();
                 }
@@ -269,7 +293,7 @@ fn what_came_before_broken_bytes_is_given_out() {
     run(async {
         let (tls, wire) = connected(&certified(NAME, &TLS13, |_| {}), &[]).await;
         wire.say(b"good");
-        wire.at_server(|server| server.out.extend(b"HTTP/1.1 400 what is this\r\n\r\n"));
+        wire.at_peer(|server| server.out.extend(b"HTTP/1.1 400 what is this\r\n\r\n"));
         let (heard, end) = read(&tls, 100, 100).await;
         assert_eq!(heard, b"good");
         assert_eq!(end.expect_err("broken").kind(), io::ErrorKind::InvalidData);

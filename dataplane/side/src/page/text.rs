@@ -25,6 +25,7 @@ use llmgw_router::scheduler::run::survey;
 use llmgw_types::CoreId;
 use tokio::sync::{mpsc, watch};
 
+use crate::certificate;
 use crate::metrics as own;
 use crate::process;
 use crate::reload::Request;
@@ -163,6 +164,13 @@ fn whole_cores(page: &mut Page, cores: &[Arc<CoreCells>]) {
     page.family(&core::COOLDOWNS).count(&[], counter(|core| &core.cooldowns));
     page.family(&core::LAST_RESORTS).count(&[], counter(|core| &core.last_resorts));
     page.family(&core::CONNECTIONS_OPEN).gauge(&[], gauge(|core| &core.connections_open));
+    for (at, outcome) in core::TLS_OUTCOMES.iter().enumerate() {
+        let count = merge::counters(cores.iter().filter_map(|core| core.tls_handshakes.get(at)));
+        // Where there is no TLS there are none.
+        if count > 0 {
+            page.family(&core::TLS_HANDSHAKES).count(&[outcome], count);
+        }
+    }
     page.family(&core::REQUESTS_IN_FLIGHT).gauge(&[], gauge(|core| &core.in_flight));
     page.family(&core::UPSTREAM_CONNECTIONS)
         .count(&["opened"], grown(|core| &core.upstream_opened))
@@ -275,6 +283,12 @@ fn process(page: &mut Page, sources: &Sources, view: &View) {
     page.family(&own::PREFIX_SLOTS).gauge(&[], i64::try_from(sources.prefixes.slot_count()).unwrap_or(i64::MAX));
     page.family(&own::LOG_LINES_LOST).count(&[], sources.sink.lost_lines());
     page.family(&own::BUILD_INFO).gauge(&[env!("CARGO_PKG_VERSION")], 1);
+    for certificate in &sources.running.borrow().tls {
+        if let Some(expires) = certificate::expires_unix_seconds(certificate) {
+            let expires = i64::try_from(expires).unwrap_or(i64::MAX);
+            page.family(&own::CERTIFICATE_EXPIRES).gauge(&[certificate.cert_file.as_str()], expires);
+        }
+    }
     let mut known = |desc: &'static MetricDesc, value: Option<i64>| {
         if let Some(value) = value {
             page.family(desc).gauge(&[], value);

@@ -1,5 +1,6 @@
 //! The raw client against a server of a few lines that misbehaves as told.
 
+use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::thread;
 
