@@ -1,7 +1,7 @@
 //! A connection's socket as the driver sees it: as it is, or within TLS.
 //!
-//! Never waits: what would block says so. Within TLS a write also takes the handshake further, and a read takes all that
-//! is there, for an edge is told once.
+//! Never waits: what would block says so. Within TLS a write also takes the handshake further, and a read takes all
+//! that is there, for an edge is told once.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;

@@ -44,8 +44,8 @@ pub enum NotAccepted<I: Io> {
 ///
 /// Errors: see [`NotAccepted`]; but for plain text the connection is closed. Without a time limit of its own: dropping
 /// the future closes the connection.
-/// Cost: a signature, some tens of microseconds for an elliptic key and half a millisecond for RSA; none where a session
-/// is taken up again. The keys of tickets are shared by the cores behind a lock that is held to read.
+/// Cost: a signature, some tens of microseconds for an elliptic key and half a millisecond for RSA; none where a
+/// session is taken up again. The keys of tickets are shared by the cores behind a lock that is held to read.
 pub async fn accept<I: Io>(io: I, config: &Arc<TlsServerConfig>) -> Result<Accepted<I>, NotAccepted<I>> {
     let mut unfinished = Unfinished(Some(io.clone()));
     let failed = |error: io::Error| match error.kind() {
