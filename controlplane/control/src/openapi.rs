@@ -171,15 +171,15 @@ pub(crate) fn schemas() -> Value {
             ("expires_at", number_or_null.clone()), ("expires_in_seconds", number_or_null.clone()),
         ])),
         "MadeKey": object(&[("key", text.clone()), ("record", reference("Key"))]),
-        "KeyChange": body(&[], &with(&[name, ("may_pin_replica", truth), ("expires_at", number_or_null.clone())])),
+        "KeyChange": body(&[], &with(&[name, ("may_pin_replica", truth.clone()), ("expires_at", number_or_null.clone())])),
         "KeyWithChain": object(&[
             ("record", reference("Key")), ("project", text_or_null.clone()), ("effective", effective),
             ("old_secrets", json!({ "type": "array", "items": old_secret })),
         ]),
-        "Rotation": body(&[], &[("overlap_seconds", number_or_null)]),
+        "Rotation": body(&[], &[("overlap_seconds", number_or_null.clone())]),
         "Limits": body(&[], &limits),
         "LimitsRow": object(&[
-            ("level", text.clone()), ("scope_id", text.clone()), ("model", text_or_null), ("limits", object(&limits)),
+            ("level", text.clone()), ("scope_id", text.clone()), ("model", text_or_null.clone()), ("limits", object(&limits)),
         ]),
         "LimitsList": object(&[("limits", list("LimitsRow"))]),
         "Event": object(&[
@@ -187,6 +187,26 @@ pub(crate) fn schemas() -> Value {
             ("target_type", text.clone()), ("target_id", text.clone()), ("before", any.clone()), ("after", any),
         ]),
         "Audit": object(&[("events", list("Event"))]),
+        "Sum": object(&[
+            ("day", number_or_null.clone()), ("organization_id", text_or_null.clone()),
+            ("organization", text_or_null.clone()), ("team_id", text_or_null.clone()), ("team", text_or_null.clone()),
+            ("project_id", text_or_null.clone()), ("project", text_or_null.clone()), ("key_id", text_or_null.clone()),
+            ("key", text_or_null.clone()), ("model", text_or_null.clone()), ("requests", number.clone()),
+            ("prompt_tokens", number.clone()), ("cached_tokens", number.clone()), ("completion_tokens", number.clone()),
+            ("units_micros", number.clone()), ("estimated_requests", number.clone()),
+        ]),
+        "Usage": object(&[
+            ("since", number.clone()), ("until", number.clone()), ("is_cut", truth.clone()), ("usage", list("Sum")),
+        ]),
+        "RequestUsage": object(&[
+            ("request_id", text.clone()), ("admitted_at", number.clone()), ("ended_at", number.clone()),
+            ("key_id", text.clone()), ("project_id", text.clone()), ("model", text.clone()),
+            ("served_model", text.clone()), ("pool", text_or_null.clone()), ("replica", text_or_null.clone()),
+            ("status", number.clone()), ("reason", text_or_null.clone()), ("prompt_tokens", number.clone()),
+            ("cached_tokens", number.clone()), ("completion_tokens", number.clone()), ("units_micros", number.clone()),
+            ("is_estimated", truth.clone()), ("ttft_ms", number_or_null.clone()), ("duration_ms", number.clone()),
+            ("queue_ms", number_or_null.clone()),
+        ]),
         "BackupTo": body(&["path"], &[("path", text.clone())]),
         "Backup": object(&[("path", text), ("bytes", number)]),
     })

@@ -3,7 +3,7 @@
 use llmgw_kit::percent::decoded;
 use serde_json::Value;
 
-use crate::api::{audit, backup, keys, limits, scopes};
+use crate::api::{audit, backup, keys, limits, scopes, usage};
 use crate::desk::{Desk, Request, Verb};
 use crate::refusal::Refusal;
 
@@ -131,6 +131,26 @@ pub(crate) static ROUTES: &[Route] = &[
         ("before", "older than this number"),
         ("limit", "as many at most; 100 unless told, 1000 at most"),
     ]),
+    route(Get, "/usage", "sumUsage", "What was used, summed up over whole hours", "Usage", usage::sums).asks(&[
+        (
+            "by",
+            "what sums are told apart by, with commas: day, organization, team, project, key, model; key,model unless \
+          told; days are those of UTC",
+        ),
+        ("since", "admitted from then on; 30 days before until unless told"),
+        ("until", "admitted until then; now unless told"),
+        ("key", "of this key alone"),
+        ("project", "of this project alone"),
+        ("model", "of this model alone, as it was asked for"),
+    ]),
+    route(
+        Get,
+        "/usage/requests/{request}",
+        "showRequest",
+        "What is known of one request, by its x-request-id, as long as rows are kept",
+        "RequestUsage",
+        usage::one,
+    ),
     route(
         Post,
         "/backup",

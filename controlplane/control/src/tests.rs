@@ -1,5 +1,6 @@
 //! The desk on a store of its own: every answer held to its schema, every change to its event.
 
+use llmgw_store::usage::UsageRow;
 use llmgw_store::{OpenOptions, Store};
 use llmgw_tenancy::key::KeyHash;
 use proptest::prelude::*;
@@ -257,6 +258,11 @@ fn what_cannot_be_done_is_told_and_leaves_nothing() {
         ("DELETE /limits/org/acme", Value::Null, 404, "limit"),
         ("GET /audit?limit=x", Value::Null, 400, "limit"),
         ("POST /backup", json!({ "path": "here.db" }), 400, "absolute"),
+        ("GET /usage?by=planet", Value::Null, 400, "planet"),
+        ("GET /usage?since=5&until=5", Value::Null, 400, "before"),
+        ("GET /usage?key=nobody", Value::Null, 404, "nobody"),
+        ("GET /usage/requests/req-5", Value::Null, 400, "32 digits"),
+        ("GET /usage/requests/req-00000000000000000000000000000005", Value::Null, 404, "record"),
         ("DELETE /keys", Value::Null, 405, "GET, POST"),
         ("GET /nothing", Value::Null, 404, "openapi.json"),
         ("GET /keys/", Value::Null, 404, "openapi.json"),
@@ -266,6 +272,53 @@ fn what_cannot_be_done_is_told_and_leaves_nothing() {
     assert_eq!(world.actions().len(), before);
     let bare = World { desk: Desk::new(None), ..world };
     bare.refused("GET /keys", Value::Null, 409, "store.path");
+}
+
+#[test]
+fn usage_is_summed_up_with_the_names_of_who_used_it() {
+    let world = World::new();
+    world.tree();
+    let key = world.done("POST /keys", json!({ "name": "k", "project": "acme/search/chat" }));
+    let (key_id, project_id) = (key["record"]["id"].clone(), key["record"]["project_id"].clone());
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let row = UsageRow {
+        record_id: 0xabc_u128.to_be_bytes(),
+        ts: 3_600_500,
+        admitted_at: 3_600_000,
+        key_id: text(&key_id),
+        project_id: text(&project_id),
+        model: "m".into(),
+        served_model: "small".into(),
+        pool: Some("none/l4".into()),
+        replica: None,
+        status: 200,
+        reason: None,
+        prompt_tokens: 10,
+        completion_tokens: 5,
+        cached_tokens: 4,
+        units_micros: 15_000_000,
+        is_estimated: true,
+        ttft_ms: Some(7),
+        duration_ms: 500,
+        queue_ms: None,
+    };
+    let keyless = UsageRow { record_id: [1; 16], key_id: String::new(), project_id: String::new(), ..row.clone() };
+    world.store.write(move |tx| tx.add_usage(&[row, keyless])).expect("written");
+
+    let answer = world.done("GET /usage?by=organization,team,project,key,day&since=0&until=7200000", Value::Null);
+    let sums = answer["usage"].as_array().expect("sums");
+    assert_eq!((sums.len(), &sums[0]["key_id"], &sums[0]["key"]), (2, &json!(""), &Value::Null));
+    assert_eq!((&sums[1]["organization"], &sums[1]["team"]), (&json!("acme"), &json!("acme/search")));
+    assert_eq!((&sums[1]["project"], &sums[1]["key"]), (&json!("acme/search/chat"), &json!("k")));
+    assert_eq!(
+        (&sums[1]["day"], &sums[1]["units_micros"], &sums[1]["model"]),
+        (&json!(0), &json!(15_000_000), &Value::Null)
+    );
+    let one = world.done("GET /usage?key=k&project=acme%2Fsearch%2Fchat&model=m&since=0&until=7200000", Value::Null);
+    assert_eq!((&one["usage"][0]["requests"], &one["usage"][0]["estimated_requests"]), (&json!(1), &json!(1)));
+    assert_eq!(world.done("GET /usage?model=other&since=0", Value::Null)["usage"], json!([]));
+    let request = world.done("GET /usage/requests/req-00000000000000000000000000000abc", Value::Null);
+    assert_eq!((&request["served_model"], &request["key_id"]), (&json!("small"), &key_id));
 }
 
 #[test]

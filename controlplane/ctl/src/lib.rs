@@ -1,7 +1,7 @@
 //! `llmgw ctl`: what an operator asks a running server over its admin API.
 //!
 //! Reading order: this file (the command line and what each command does), `keys` (`llmgw keys`, the same for who may
-//! ask), `reach` (whom to ask), `api` (one question over HTTP), `reply` (what answers look like), `render` and `when`
+//! ask), `reach` (whom to ask), `api` (one question over HTTP), `reply` (what answers look like), `render`, `usage` and `when`
 //! (answers as people read them). Called by the binary. Knows a server by its admin address alone: no configuration
 //! file is read, nothing is kept. What answers on a store's file in place of a server, the binary brings.
 
@@ -10,6 +10,7 @@ pub mod keys;
 mod reach;
 mod render;
 mod reply;
+mod usage;
 mod when;
 
 use std::io::{self, Write};
@@ -17,6 +18,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Subcommand;
+use llmgw_kit::clock::Wall;
 
 use crate::api::{Failure, Method};
 pub use crate::api::{Offline, OfflineAnswer, OfflineDesk};
@@ -55,6 +57,7 @@ enum Command {
         #[arg(long, value_name = "COUNT", default_value_t = 50)]
         limit: u32,
     },
+    Usage(#[command(flatten)] usage::Usage),
     /// Copy the store, while it is in use, to a new file on the server's machine
     Backup {
         /// The new file
@@ -128,6 +131,10 @@ fn answer(args: &Args, offline: Offline<'_>) -> Result<String, Failure> {
             let before = before.map(|seq| format!("&before={seq}")).unwrap_or_default();
             let answer = api.ask(Method::Get, &format!("/audit?limit={limit}{target}{before}"), None)?;
             shown(answer, |text| Ok(render::events(&api::read::<Audit>(text)?)))
+        }
+        Command::Usage(usage) => {
+            let answer = api.ask(Method::Get, &usage.path(Wall::now()), None)?;
+            if args.reach.json { Ok(format!("{}\n", answer.trim_end())) } else { usage.shown(&answer) }
         }
         Command::Backup { file } => {
             let path = std::path::absolute(file).unwrap_or_else(|_| file.clone());

@@ -123,13 +123,15 @@ pub(crate) fn copied(answer: &Copied) -> String {
 }
 
 /// Columns as wide as their widest cell, two spaces apart; nothing behind the last.
-pub(crate) fn table<const N: usize>(rows: &[[String; N]]) -> String {
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; N] = std::array::from_fn(width);
+pub(crate) fn table(rows: &[impl AsRef<[String]>]) -> String {
+    let columns = rows.iter().map(|row| row.as_ref().len()).max().unwrap_or(0);
+    let in_column = |column: usize| rows.iter().filter_map(move |row| row.as_ref().get(column));
+    let width = |column: usize| in_column(column).map(|cell| cell.chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
     let mut text = String::new();
     for row in rows {
         let mut line = String::new();
-        for (cell, width) in row.iter().zip(widths) {
+        for (cell, &width) in row.as_ref().iter().zip(&widths) {
             line.push_str(&format!("{cell:width$}  "));
         }
         text.push_str(line.trim_end());

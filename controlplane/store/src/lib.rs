@@ -5,9 +5,9 @@
 //!
 //! Reading order: `store` (the handle: write, read, back up), `writer` (the one thread that writes), `open` and
 //! `migrate` (a file becomes a store), then one file a family of tables: `scopes`, `keys`, `limits`, `audit`, `usage`,
-//! `rollup`, `retention`; `backup`, `error`. Called by the control plane, never by a core: every call may wait for a
-//! disk or for another process. The only room that knows SQL, and nothing of SQLite leaves it, so that another database
-//! is another folder of migrations, another `open` and another connection behind [`Rows`] and [`Tx`].
+//! `usage_sums`, `rollup`, `retention`; `backup`, `error`. Called by the control plane, never by a core: every call may
+//! wait for a disk or for another process. The only room that knows SQL, and nothing of SQLite leaves it, so that
+//! another database is another folder of migrations, another `open` and another connection behind [`Rows`] and [`Tx`].
 
 pub mod audit;
 mod backup;
@@ -25,6 +25,7 @@ mod store;
 #[cfg(test)]
 mod test_world;
 pub mod usage;
+pub mod usage_sums;
 mod writer;
 
 pub use error::StoreError;

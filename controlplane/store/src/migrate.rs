@@ -22,6 +22,7 @@ pub(crate) const STEPS: &[Step] = &[
     Step { version: 1, name: "tenancy", sql: include_str!("migrations/sqlite/0001_tenancy.sql") },
     Step { version: 2, name: "usage", sql: include_str!("migrations/sqlite/0002_usage.sql") },
     Step { version: 3, name: "audit", sql: include_str!("migrations/sqlite/0003_audit.sql") },
+    Step { version: 4, name: "usage_where", sql: include_str!("migrations/sqlite/0004_usage_where.sql") },
 ];
 
 /// Marks the file as ours: `llgw`.

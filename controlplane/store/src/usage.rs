@@ -9,8 +9,8 @@ use crate::store::{Rows, Tx};
 pub const BATCH_MAX: usize = 500;
 /// More tokens, or milliseconds, than this in one record are written as this many: sums must not run over.
 const COUNT_MAX: u64 = 1 << 40;
-/// More micro-units than this in one record are written as this many.
-const UNITS_MAX: u64 = 1 << 50;
+/// More micro-units than this in one record are written as this many; the same bound that cores keep to.
+const UNITS_MAX: u64 = llmgw_types::usage::UNITS_MICROS_MAX;
 pub(crate) const HOUR: i64 = 3_600_000;
 
 /// What one request used. Times are unix milliseconds.
@@ -29,7 +29,11 @@ pub struct UsageRow {
     /// As it was served: another where one stood in.
     pub served_model: String,
     pub pool: Option<String>,
+    /// The endpoint that was asked last.
+    pub replica: Option<String>,
     pub status: u16,
+    /// Why it failed, in the words of the errors' table.
+    pub reason: Option<String>,
     pub prompt_tokens: u64,
     pub completion_tokens: u64,
     /// Of the prompt's, those that the engine had in its cache.
@@ -88,7 +92,8 @@ impl Tx<'_> {
         let mut insert = self.0.prepare(
             "INSERT INTO usage (record_id, ts, admitted_at, key_id, project_id, model, served_model, pool, status, \
              prompt_tokens, completion_tokens, cached_tokens, units_micros, is_estimated, ttft_ms, duration_ms, \
-             queue_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17) \
+             queue_ms, replica, reason) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19) \
              ON CONFLICT (record_id) DO NOTHING",
         )?;
         let mut open = self.0.prepare("INSERT INTO usage_open_hours (hour_ts) VALUES (?1) ON CONFLICT DO NOTHING")?;
@@ -112,6 +117,8 @@ impl Tx<'_> {
                 row.ttft_ms.map(|ms| clamped(ms, COUNT_MAX)),
                 clamped(row.duration_ms, COUNT_MAX),
                 row.queue_ms.map(|ms| clamped(ms, COUNT_MAX)),
+                row.replica,
+                row.reason,
             ])? == 1;
             if !is_new {
                 continue;

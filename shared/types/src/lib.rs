@@ -10,6 +10,7 @@ pub mod endpoint;
 pub mod ids;
 pub mod snapshot;
 pub mod tenants;
+pub mod usage;
 
 pub use endpoint::{EngineKind, PoolKey};
 pub use ids::{
@@ -18,3 +19,4 @@ pub use ids::{
 };
 pub use snapshot::{ArchivedRouteTable, ModelRoute, Pool, RouteTable, Snapshot};
 pub use tenants::{ArchivedTenantTable, TenantSnapshot, TenantTable};
+pub use usage::{Tokens, UsageRecord};

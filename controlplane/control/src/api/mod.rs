@@ -5,6 +5,7 @@ pub(crate) mod backup;
 pub(crate) mod keys;
 pub(crate) mod limits;
 pub(crate) mod scopes;
+pub(crate) mod usage;
 
 use serde::{Deserialize, Deserializer};
 

@@ -1,0 +1,229 @@
+//! Usage for people: sums over a time by whatever they ask for, and what is known of one request.
+
+use rusqlite::{Row, ToSql, params};
+
+use crate::error::StoreError;
+use crate::store::Rows;
+use crate::usage::{HOUR, UsageRow, hour_of};
+
+/// Sums in one answer at most.
+pub const SUMS_MAX: usize = 10_000;
+const DAY: i64 = 24 * HOUR;
+
+/// What sums are told apart by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Dimension {
+    /// The day in UTC that a request was admitted on.
+    Day,
+    Organization,
+    Team,
+    Project,
+    Key,
+    /// As it was asked for.
+    Model,
+}
+
+impl Dimension {
+    /// All of them, in the order of answers.
+    pub const ALL: [Self; 6] = [Self::Day, Self::Organization, Self::Team, Self::Project, Self::Key, Self::Model];
+
+    /// As operators write it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Day => "day",
+            Self::Organization => "organization",
+            Self::Team => "team",
+            Self::Project => "project",
+            Self::Key => "key",
+            Self::Model => "model",
+        }
+    }
+
+    const fn column(self) -> &'static str {
+        match self {
+            Self::Day => "used.hour_ts - used.hour_ts % 86400000",
+            Self::Organization => "COALESCE(t.org_id, '')",
+            Self::Team => "COALESCE(p.team_id, '')",
+            Self::Project => "used.project_id",
+            Self::Key => "used.key_id",
+            Self::Model => "used.model",
+        }
+    }
+}
+
+/// What is to be summed up. Times are unix milliseconds, by admission.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// From the hour in which this lies on.
+    pub since: i64,
+    /// To the end of the hour in which this lies.
+    pub until: i64,
+    pub by: Vec<Dimension>,
+    /// Of this one alone.
+    pub key_id: Option<String>,
+    pub project_id: Option<String>,
+    pub model: Option<String>,
+}
+
+/// A sum. Of what it was not asked by there is nothing; an empty id stands for requests without a key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sum {
+    /// The day's first millisecond.
+    pub day: Option<i64>,
+    pub org_id: Option<String>,
+    pub team_id: Option<String>,
+    pub project_id: Option<String>,
+    pub key_id: Option<String>,
+    pub model: Option<String>,
+    pub requests: u64,
+    pub prompt_tokens: u64,
+    pub completion_tokens: u64,
+    pub cached_tokens: u64,
+    pub units_micros: u64,
+    pub estimated_requests: u64,
+}
+
+fn sum(row: &Row<'_>) -> rusqlite::Result<Sum> {
+    // Nothing below 0 was ever written.
+    let count = |at: usize| row.get::<_, i64>(at).map(|value| u64::try_from(value).unwrap_or_default());
+    Ok(Sum {
+        day: row.get(0)?,
+        org_id: row.get(1)?,
+        team_id: row.get(2)?,
+        project_id: row.get(3)?,
+        key_id: row.get(4)?,
+        model: row.get(5)?,
+        requests: count(6)?,
+        prompt_tokens: count(7)?,
+        completion_tokens: count(8)?,
+        cached_tokens: count(9)?,
+        units_micros: count(10)?,
+        estimated_requests: count(11)?,
+    })
+}
+
+fn usage_row(row: &Row<'_>) -> rusqlite::Result<UsageRow> {
+    let count = |at: usize| row.get::<_, i64>(at).map(|value| u64::try_from(value).unwrap_or_default());
+    let some = |at: usize| row.get::<_, Option<i64>>(at).map(|value| value.and_then(|value| u64::try_from(value).ok()));
+    Ok(UsageRow {
+        record_id: row.get(0)?,
+        ts: row.get(1)?,
+        admitted_at: row.get(2)?,
+        key_id: row.get(3)?,
+        project_id: row.get(4)?,
+        model: row.get(5)?,
+        served_model: row.get(6)?,
+        pool: row.get(7)?,
+        replica: row.get(8)?,
+        status: row.get(9)?,
+        reason: row.get(10)?,
+        prompt_tokens: count(11)?,
+        completion_tokens: count(12)?,
+        cached_tokens: count(13)?,
+        units_micros: count(14)?,
+        is_estimated: row.get(15)?,
+        ttft_ms: some(16)?,
+        duration_ms: count(17)?,
+        queue_ms: some(18)?,
+    })
+}
+
+impl Rows<'_> {
+    /// Sums by what is wanted, of what was admitted in whole hours; [`SUMS_MAX`] at most, the first in order.
+    pub fn usage_sums(&self, wanted: &Wanted) -> Result<Vec<Sum>, StoreError> {
+        let of = |dimension: Dimension| if wanted.by.contains(&dimension) { dimension.column() } else { "NULL" };
+        let columns = Dimension::ALL.map(of).join(", ");
+        let sql = format!(
+            "SELECT {columns}, SUM(requests), SUM(prompt_tokens), SUM(completion_tokens), SUM(cached_tokens), \
+               SUM(units_micros), SUM(estimated_requests) FROM ( \
+                 SELECT hour_ts, key_id, project_id, model, requests, prompt_tokens, completion_tokens, cached_tokens, \
+                   units_micros, estimated_requests \
+                 FROM usage_rollup WHERE hour_ts >= ?1 AND hour_ts < ?2 \
+                   AND hour_ts NOT IN (SELECT hour_ts FROM usage_open_hours) \
+                 UNION ALL \
+                 SELECT o.hour_ts, u.key_id, u.project_id, u.model, 1, u.prompt_tokens, u.completion_tokens, \
+                   u.cached_tokens, u.units_micros, u.is_estimated \
+                 FROM usage_open_hours AS o JOIN usage AS u \
+                   ON u.admitted_at >= o.hour_ts AND u.admitted_at < o.hour_ts + ?3 \
+                 WHERE o.hour_ts >= ?1 AND o.hour_ts < ?2 \
+               ) AS used \
+               LEFT JOIN projects AS p ON p.id = used.project_id LEFT JOIN teams AS t ON t.id = p.team_id \
+             WHERE (?4 IS NULL OR used.key_id = ?4) AND (?5 IS NULL OR used.project_id = ?5) \
+               AND (?6 IS NULL OR used.model = ?6) \
+             GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY 1, 2, 3, 4, 5, 6 LIMIT ?7"
+        );
+        let (since, until) = (hour_of(wanted.since), hour_of(wanted.until.saturating_sub(1)).saturating_add(HOUR));
+        let most = i64::try_from(SUMS_MAX).unwrap_or(i64::MAX);
+        let values: [&dyn ToSql; 7] = [&since, &until, &HOUR, &wanted.key_id, &wanted.project_id, &wanted.model, &most];
+        self.list(&sql, values, sum)
+    }
+
+    /// What is known of one request, as long as rows are kept.
+    pub fn usage_row(&self, record_id: [u8; 16]) -> Result<Option<UsageRow>, StoreError> {
+        let sql = "SELECT record_id, ts, admitted_at, key_id, project_id, model, served_model, pool, replica, status, \
+                   reason, prompt_tokens, completion_tokens, cached_tokens, units_micros, is_estimated, ttft_ms, \
+                   duration_ms, queue_ms FROM usage WHERE record_id = ?1";
+        self.one(sql, params![record_id], usage_row)
+    }
+}
+
+const _: () = assert!(DAY == 86_400_000);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_world::{World, add_tree, usage};
+
+    fn sums(world: &World, wanted: &Wanted) -> Vec<Sum> {
+        world.store.read(|rows| rows.usage_sums(wanted)).expect("sums")
+    }
+
+    /// Two days of rows, one an hour, by two keys; then the first hours summed up.
+    fn world() -> World {
+        let world = World::new();
+        world.store.write(add_tree).expect("a tree");
+        let rows: Vec<_> = (0..48).map(|at| usage(at, at as i64 * HOUR + 5, (at % 2) as u8, at as u64)).collect();
+        world.store.write(move |tx| tx.add_usage(&rows)).expect("written");
+        world.store.write(|tx| tx.roll_up(20 * HOUR)).expect("summed up");
+        world
+    }
+
+    #[test]
+    fn sums_are_the_same_over_rows_and_over_what_was_summed_up() {
+        let world = world();
+        let all = Wanted { until: 48 * HOUR, ..Wanted::default() };
+        let whole = sums(&world, &all);
+        assert_eq!(whole.len(), 1);
+        assert_eq!((whole[0].requests, whole[0].prompt_tokens), (48, (0..48).sum()));
+        for by in Dimension::ALL {
+            let parts = sums(&world, &Wanted { by: vec![by], ..all.clone() });
+            assert_eq!(parts.iter().map(|sum| sum.requests).sum::<u64>(), 48, "{by:?}");
+            assert_eq!(parts.iter().map(|sum| sum.units_micros).sum::<u64>(), whole[0].units_micros, "{by:?}");
+        }
+        let days = sums(&world, &Wanted { by: vec![Dimension::Day, Dimension::Organization], ..all.clone() });
+        let expected = [(Some(0), 24), (Some(DAY), 24)];
+        assert_eq!(days.iter().map(|sum| (sum.day, sum.requests)).collect::<Vec<_>>(), expected);
+        assert!(days.iter().all(|sum| sum.org_id.as_deref() == Some("org-1") && sum.key_id.is_none()));
+    }
+
+    #[test]
+    fn a_time_is_widened_to_whole_hours_and_filters_hold() {
+        let world = world();
+        let some = Wanted { since: 3 * HOUR + 9, until: 5 * HOUR + 1, ..Wanted::default() };
+        assert_eq!(sums(&world, &some)[0].requests, 3);
+        let even = Wanted { key_id: Some("key-0".into()), until: 48 * HOUR, ..Wanted::default() };
+        assert_eq!(sums(&world, &even)[0].requests, 24);
+        let odd = Wanted { model: Some("odd".into()), key_id: Some("key-0".into()), ..even };
+        assert!(sums(&world, &odd).is_empty());
+        let none = Wanted { project_id: Some("proj-2".into()), until: 48 * HOUR, ..Wanted::default() };
+        assert!(sums(&world, &none).is_empty());
+    }
+
+    #[test]
+    fn one_request_is_found_by_its_id() {
+        let world = world();
+        let row = |id: u128| world.store.read(|rows| rows.usage_row(id.to_be_bytes())).expect("a look");
+        assert_eq!(row(7), Some(usage(7, 7 * HOUR + 5, 1, 7)));
+        assert_eq!(row(99), None);
+    }
+}
