@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use clap::ValueEnum;
 use llmgw_config::{CoreCount, ServerConfig};
 use llmgw_gateway::CoreSetup;
+use llmgw_journal::Journal;
 use llmgw_kit::chance::Chance;
 use llmgw_obs::log::{self, Format, Log};
 use llmgw_router::Board;
@@ -19,6 +20,7 @@ use llmgw_router::board::SLOTS_MAX;
 use llmgw_router::metrics::CoreCells;
 use llmgw_router::prefix::{Ledger, Seed, StampTable};
 use llmgw_router::readiness::Readiness;
+use llmgw_router::usage::{self as records, UsageRing};
 use llmgw_runtime::driver::{self, Driver, DriverChoice};
 use llmgw_runtime::mailbox::{LANE_CAPACITY, Latest, Mesh};
 use llmgw_runtime::{cores, listener, memory, plan};
@@ -28,7 +30,7 @@ use llmgw_types::CoreId;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::check::{self, Depth};
-use crate::tenants;
+use crate::{tenants, usage};
 
 /// Serve: take requests and pass each to one of the engines named in a configuration file.
 #[derive(Debug, clap::Args)]
@@ -69,6 +71,8 @@ enum DriverArg {
 
 /// How long the cores may take beyond their drain limit before they are left behind; cutting takes a part of it.
 const JOIN_GRACE: Duration = Duration::from_secs(3);
+/// How long the end waits for the store to take the last records of usage; the next start stores what is left.
+const USAGE_TIME: Duration = Duration::from_secs(5);
 /// How often it is looked whether they have ended.
 const ENDED_LOOK: Duration = Duration::from_millis(5);
 
@@ -124,6 +128,8 @@ fn fail_plainly(error: &dyn std::fmt::Display) -> ExitCode {
 pub(crate) struct Server {
     side: Side,
     cores: Vec<JoinHandle<io::Result<()>>>,
+    /// Where there is a store.
+    journal: Option<Journal>,
     addrs: Vec<SocketAddr>,
     driver: Driver,
     open_files: u64,
@@ -172,6 +178,7 @@ impl Server {
         let access: Vec<Arc<AccessRing>> = (0..core_count).map(|_| Arc::new(AccessRing::new(RING_CAPACITY))).collect();
 
         let store = tenants::store(&config)?;
+        let usage_cells = store.as_ref().map(|_| Arc::<llmgw_journal::Cells>::default());
         cores::keep_to(&plan.side);
         let side = Side::start(SideSetup {
             config: config.clone(),
@@ -186,9 +193,22 @@ impl Server {
             sink: log.sink(),
             format: log.format(),
             admin,
-            desk: Some(tenants::desk(store)),
+            desk: Some(tenants::desk(store.clone())),
+            usage: usage_cells.clone(),
         })
         .map_err(io::Error::other)?;
+        let mut usage_rings: Vec<Option<Arc<UsageRing>>> = vec![None; core_count];
+        let mut journal = None;
+        if let Some((store, cells)) = store.zip(usage_cells) {
+            let rings: Vec<_> = (0..core_count).map(|_| Arc::new(UsageRing::new(records::RING_CAPACITY))).collect();
+            usage_rings = rings.iter().cloned().map(Some).collect();
+            // Where the cores have no ring, the journal gets none either.
+            let disk = match driver {
+                Driver::IoUring => llmgw_journal::Driver::Ring,
+                Driver::Epoll => llmgw_journal::Driver::Thread,
+            };
+            journal = Some(usage::start(&store, rings, side.handle().names(), cells, disk)?);
+        }
 
         let settings = Arc::new(settings(&config));
         let setups = sockets.into_iter().enumerate().map(|(number, listeners)| {
@@ -205,6 +225,7 @@ impl Server {
                 seed,
                 cells: cells[number].clone(),
                 access: access[number].clone(),
+                usage: usage_rings[number].clone(),
                 readiness: readiness.clone(),
                 settings: settings.clone(),
                 access_log,
@@ -212,7 +233,7 @@ impl Server {
         });
         let cores = cores::spawn_cores(&plan.cores, driver, setups, llmgw_gateway::run)?;
         tracing::info!(%driver, cores = core_count, open_files, "serving");
-        Ok(Self { side, cores, addrs, driver, open_files })
+        Ok(Self { side, cores, journal, addrs, driver, open_files })
     }
 
     /// Where clients connect, as an address on this machine.
@@ -327,6 +348,10 @@ impl Server {
         }
         if self.is_running() {
             tracing::warn!("a core did not end in time and is left behind");
+        }
+        // The cores' last records are in their rings.
+        if let Some(journal) = self.journal {
+            journal.stop(USAGE_TIME);
         }
         self.side.stop();
         tracing::info!("stopped");

@@ -20,6 +20,7 @@ use llmgw_router::metrics::CoreCells;
 use llmgw_router::prefix::{Ledger, Seed, StampTable};
 use llmgw_router::readiness::Readiness;
 use llmgw_router::settings::{Limits, Settings, Timeouts};
+use llmgw_router::usage::{self, UsageRing};
 use llmgw_runtime::cores;
 use llmgw_runtime::driver::Driver;
 use llmgw_runtime::mailbox::{LANE_CAPACITY, Latest, Mesh, Post};
@@ -76,6 +77,7 @@ impl Rig {
             seed: Seed::drawn(&mut Chance::seeded(1)),
             cells: Arc::new(CoreCells::default()),
             access: Arc::new(AccessRing::new(RING_CAPACITY)),
+            usage: Some(Arc::new(UsageRing::new(usage::RING_CAPACITY))),
             readiness,
             settings,
             access_log: AccessLog::default(),

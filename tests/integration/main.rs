@@ -15,3 +15,4 @@ mod routing;
 mod streams;
 mod tls;
 mod transports;
+mod usage;

@@ -89,6 +89,7 @@ pub(crate) fn run(config: ServerConfig, file: ConfigFile, log: &Log, mode: Mode)
         format: log.format(),
         admin,
         desk: None,
+        usage: None,
     })
     .map_err(io::Error::other)?;
     let gateway = Arc::new(Gateway::new(Parts { board, prefixes, cells, readiness, access, access_log, is_bare }));

@@ -17,6 +17,7 @@ use llmgw_router::metrics::CoreCells;
 use llmgw_router::readiness::Readiness;
 use llmgw_router::scheduler::run::Scheduler;
 use llmgw_router::settings::Settings;
+use llmgw_router::usage::UsageRing;
 use llmgw_router::{Board, Dispatcher};
 use llmgw_types::{BoardSlot, CoreId, RequestId};
 
@@ -94,6 +95,8 @@ pub(crate) struct Shared {
     newest: RefCell<Arc<Settings>>,
     access: Arc<AccessRing>,
     access_log: AccessLog,
+    /// Where records of what requests used go; none: nobody keeps them.
+    pub(crate) usage: Option<Arc<UsageRing>>,
     chance: RefCell<Chance>,
     /// Endpoints that answered 400 to a field we added; asked without it from then on.
     refusing: RefCell<Vec<(BoardSlot, Added)>>,
@@ -130,6 +133,7 @@ impl Core {
             newest: RefCell::new(setup.settings.clone()),
             access: setup.access.clone(),
             access_log: setup.access_log,
+            usage: setup.usage.clone(),
             chance: RefCell::new(Chance::from_system()),
             refusing: RefCell::new(Vec::new()),
             is_closing: Cell::new(false),

@@ -18,8 +18,10 @@ use llmgw_router::prefix::{Decision, Prefilling};
 use llmgw_router::scheduler::cached::Reuse;
 use llmgw_router::session::key_hash;
 use llmgw_router::session_table::Subject;
-use llmgw_types::{BoardSlot, RequestId};
+use llmgw_types::snapshot::Units;
+use llmgw_types::{BoardSlot, RequestId, UsageRecord};
 
+use crate::account::{Account, Recorded};
 use crate::core::Core;
 use crate::prompt::Sent;
 use crate::retry::Granted;
@@ -66,6 +68,8 @@ pub(crate) struct Finish {
     sent: Option<Sent>,
     /// What its engine has to prefill of it, until it did.
     prefilling: Option<Prefilling>,
+    /// What it used.
+    account: Account,
 }
 
 impl Finish {
@@ -111,6 +115,7 @@ impl Finish {
             reuse: None,
             sent: None,
             prefilling: None,
+            account: Account::default(),
         }
     }
 
@@ -156,9 +161,16 @@ impl Finish {
         self.waited
     }
 
-    /// The pool and endpoint of an attempt.
-    pub(crate) fn attempt(&mut self, metric_row: u32, slot: BoardSlot) {
-        self.routed.get_or_insert_with(Mono::now);
+    /// It goes on the record, whatever comes of it.
+    pub(crate) fn on_the_record(&mut self, asked: Recorded) {
+        self.account.asked = Some(asked);
+    }
+
+    /// The pool and endpoint of an attempt, and what its use costs.
+    pub(crate) fn attempt(&mut self, metric_row: u32, slot: BoardSlot, units: Units) {
+        let now = Mono::now();
+        self.routed.get_or_insert(now);
+        self.account.attempt(units, now);
         self.metric_row = metric_row;
         self.slot = Some(slot);
         self.attempt_count += 1;
@@ -202,6 +214,16 @@ impl Finish {
 
     pub(crate) fn stream(&mut self) {
         self.is_streamed = true;
+    }
+
+    /// An engine's answer, not its refusal, is about to be passed on.
+    pub(crate) fn answering(&mut self) {
+        self.account.answering();
+    }
+
+    /// So many tokens passed, by our own count; whether the answer came to its end.
+    pub(crate) fn seen(&mut self, tokens: u64, has_ended: bool) {
+        self.account.seen(tokens, has_ended);
     }
 
     /// What connecting to the engine that answers took; none on a connection used before.
@@ -266,6 +288,35 @@ impl Finish {
         }
         self.usage = Some(usage);
     }
+
+    /// Puts what it used on the record. Cost: one push into a ring, no allocation.
+    fn account_for(&self, now: Mono) {
+        let Some((ring, asked)) = self.core.usage.as_ref().zip(self.account.asked) else { return };
+        let used = self.account.used(&self.usage.unwrap_or_default(), self.sent_bytes, now);
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let duration_ms = millis(now.since(self.began));
+        let record = UsageRecord {
+            id: self.id,
+            admitted_at: self.account.admitted_at.unwrap_or(self.began_wall).0,
+            ended_at: self.began_wall.0.saturating_add(duration_ms),
+            key_id: self.account.caller.map(|caller| caller.key_id),
+            project_id: self.account.caller.map(|caller| caller.project_id),
+            asked_row: asked.row,
+            served_row: self.slot.map(|_| self.metric_row),
+            slot: self.slot.map(|slot| slot.0),
+            status: self.status,
+            reason: self.reason,
+            tokens: used.tokens,
+            units_micros: used.units_micros,
+            is_estimated: used.is_estimated,
+            ttft_ms: self.first_token.map(|at| millis(at.since(self.began))),
+            duration_ms,
+            queue_ms: Some(millis(self.waited)).filter(|_| !self.waited.is_zero()),
+        };
+        if ring.push(record).is_err() {
+            self.core.cells.usage_lost.increment();
+        }
+    }
 }
 
 impl Drop for Finish {
@@ -295,6 +346,7 @@ impl Drop for Finish {
                 self.core.prompts.answered(slot, sent, self.reuse.as_ref(), usage);
             }
         }
+        self.account_for(now);
         let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
         let since_head = |at: Option<Mono>| at.map(|at| micros(at.since(self.began)));
         let usage = self.usage.unwrap_or_default();

@@ -19,6 +19,7 @@ pub mod resolve;
 pub mod route;
 pub mod tail;
 
+mod account;
 mod admission;
 mod arrived;
 mod attempt;

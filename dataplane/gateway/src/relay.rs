@@ -78,6 +78,7 @@ pub(crate) async fn stream(
     finish: &mut Finish,
 ) {
     finish.stream();
+    finish.answering();
     let mut relay = Relay { tap: StreamTap::new(withhold), ending: [0; 4] };
     let status = answer.head.status();
     let overhead_us = answer.overhead_us(finish);
@@ -251,6 +252,7 @@ impl Relay {
 
     fn report(&self, finish: &mut Finish) {
         let learned = self.tap.learned();
+        finish.seen(learned.content_event_count, learned.is_done);
         finish.usage(learned.usage(), learned.absurd_count);
     }
 }

@@ -10,13 +10,16 @@ use llmgw_http::client::{EngineIo, Piece, Upstream};
 use llmgw_http::head::{RequestHead, ResponseHead};
 use llmgw_http::server::ServerConn;
 use llmgw_kit::clock::Mono;
+use llmgw_obs::rows::RowIdx;
 use llmgw_openai::stored::IdTap;
 use llmgw_openai::tap::Withhold;
 use llmgw_router::Grant;
 use llmgw_runtime::timer::timeout_at;
 use llmgw_runtime::{Either, race};
 use llmgw_types::ArchivedRouteTable;
+use llmgw_types::snapshot::Units;
 
+use crate::account::Recorded;
 use crate::arrived::{Arrived, Resolved};
 use crate::attempt::{self, Request};
 use crate::core::{Added, Core};
@@ -26,6 +29,7 @@ use crate::error::{ApiError, Reason};
 use crate::finish::Finish;
 use crate::handlers::{health, models, stored};
 use crate::piece::Broken;
+use crate::prompt::model_row;
 use crate::relay::{self, Answer};
 use crate::respond::{self, Served};
 use crate::retry::{Granted, Step, Tries, Why};
@@ -89,6 +93,8 @@ async fn infer(
         Either::Left(resolved) => resolved?,
         Either::Right(()) => return Ok(()),
     };
+    let asked_row = model_row(tables.routes(), wanted.model).unwrap_or(RowIdx::OTHER.0);
+    finish.on_the_record(Recorded::on(route, asked_row, wanted.tokens));
     let mut tries = Tries::new(core, tables.clone(), wanted, &intake, at_gates, routing.subject());
     let first = tries.first(received, None, routing.explanation());
     routing.tell(tables, finish);
@@ -112,7 +118,7 @@ async fn infer(
         let table = tables.routes();
         let (slot, served) = (at.grant.slot, served(table, at.model, &at.grant));
         let metric_row = table.pools.get(at.grant.pool.idx()).map_or(0, |pool| pool.metric_row.to_native());
-        finish.attempt(metric_row, slot);
+        finish.attempt(metric_row, slot, units(table, at.model));
         finish.placed(&mut at);
         let request = Request {
             head,
@@ -315,6 +321,11 @@ async fn ask(
 pub(crate) fn total_timeout(core: &Core, served: &Served<'_>) -> ApiError {
     let (reason, limit) = (Reason::TotalTimeout, core.settings.timeouts.total);
     ApiError::new(reason, format!("replica {}: {} after {limit:?}", served.replica, reason.code()))
+}
+
+/// What the use of a model costs.
+pub(crate) fn units(table: &ArchivedRouteTable, model: u32) -> Units {
+    table.models.get(model as usize).map_or_else(Units::default, |model| model.units.to_units())
 }
 
 pub(crate) fn served<'t>(table: &'t ArchivedRouteTable, model: u32, grant: &Grant) -> Served<'t> {

@@ -10,6 +10,7 @@ use llmgw_router::metrics::CoreCells;
 use llmgw_router::prefix::{Seed, StampTable};
 use llmgw_router::readiness::Readiness;
 use llmgw_router::settings::Settings;
+use llmgw_router::usage::UsageRing;
 use llmgw_runtime::mailbox::{Inbox, Latest, Post};
 use llmgw_types::CoreId;
 
@@ -37,6 +38,8 @@ pub struct CoreSetup {
     pub cells: Arc<CoreCells>,
     /// Its ring of request records.
     pub access: Arc<AccessRing>,
+    /// Its ring of records of what requests used; none where nobody keeps them.
+    pub usage: Option<Arc<UsageRing>>,
     /// Whether the gateway wants traffic.
     pub readiness: Arc<Readiness>,
     /// How requests are treated until the first publication says it.

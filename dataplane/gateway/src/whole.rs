@@ -150,6 +150,7 @@ pub(crate) async fn relay(
     };
     finish.passing(buf.payload());
     finish.prefilled();
+    finish.answering();
     let status = answer.head.status();
     let overhead_us = answer.overhead_us(finish);
     let draft = respond::engine_draft(conn, status, answer.head, answer.served, overhead_us, finish);
@@ -159,6 +160,7 @@ pub(crate) async fn relay(
         // The common case: the usage is known and the connection free before the answer leaves.
         let reading = if is_plain(answer) { usage_of(buf.payload()) } else { Reading::default() };
         finish.usage(reading.usage, reading.absurd_count);
+        finish.seen(0, true);
         core.evidence.answered(answer.slot);
         upstream.release(answer.opened);
         return send_all(core, conn, draft, length, buf, deadline, finish).await;
@@ -198,6 +200,7 @@ pub(crate) async fn relay(
     }
     let reading = if is_plain(answer) { tail.usage() } else { Reading::default() };
     finish.usage(reading.usage, reading.absurd_count);
+    finish.seen(0, true);
     core.evidence.answered(answer.slot);
     upstream.release(Mono::now());
     buf.clear();

@@ -130,6 +130,7 @@ fn what_a_lane_has_no_room_for_is_refused_at_once_and_the_rest_waits() {
         seed: Seed::drawn(&mut Chance::seeded(1)),
         cells: cells.clone(),
         access: Arc::new(AccessRing::new(64)),
+        usage: None,
         readiness: Arc::default(),
         settings,
         access_log: AccessLog::All,

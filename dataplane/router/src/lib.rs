@@ -25,6 +25,7 @@ pub mod scheduler;
 pub mod session;
 pub mod session_table;
 pub mod settings;
+pub mod usage;
 
 pub use board::Board;
 pub use dispatcher::{Choice, Decider, Dispatcher, Grant, Map, NoEndpoint, Place, View, Wanted};

@@ -171,6 +171,8 @@ pub struct CoreCells {
     pub panics: Counter,
     /// Request log lines lost.
     pub access_lines_lost: Counter,
+    /// Records of what requests used that found the ring full.
+    pub usage_lost: Counter,
     /// What was asked of other cores and told to them, by [`SESSION_SUBJECTS`] and [`SESSION_OUTCOMES`].
     pub session_messages: [[Counter; SESSION_OUTCOMES.len()]; SESSION_SUBJECTS.len()],
     /// What its decisions went through.
@@ -202,6 +204,7 @@ impl CoreCells {
             upstream_retried: Gauge::new(),
             panics: Counter::new(),
             access_lines_lost: Counter::new(),
+            usage_lost: Counter::new(),
             session_messages: std::array::from_fn(|_| std::array::from_fn(|_| Counter::new())),
             decisions: DecisionCells::new(),
         }

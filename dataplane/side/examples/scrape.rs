@@ -87,6 +87,7 @@ fn run(addrs: &[SocketAddr], more: &str, seconds: u64, log: &Log) -> Result<Used
         format: Format::Text,
         admin: TcpListener::bind("127.0.0.1:0")?,
         desk: None,
+        usage: None,
     })?;
     pause(WARM_UP);
     let (cpu, time, pages) = (side_cpu()?, Mono::now(), PAGES.load(Ordering::Relaxed));

@@ -88,4 +88,6 @@ pub struct SideSetup {
     pub admin: TcpListener,
     /// Who answers what the side runtime itself does not know of the admin API; none: nobody.
     pub desk: Option<Desk>,
+    /// What the journal of usage counts; none where nothing is kept.
+    pub usage: Option<Arc<llmgw_journal::Cells>>,
 }

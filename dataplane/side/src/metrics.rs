@@ -179,6 +179,7 @@ pub fn reference_page() -> String {
     document::render(&[
         Section { title: "Requests", metrics: llmgw_router::metrics::METRICS },
         Section { title: "Endpoints and the process", metrics: METRICS },
+        Section { title: "Usage on the record", metrics: llmgw_journal::metrics::METRICS },
     ])
 }
 
@@ -189,7 +190,8 @@ mod tests {
     #[test]
     fn all_tables_together_are_lawful() {
         let foreign = |fault: &String| fault.starts_with("process_") && fault.contains("is not llmgw_");
-        let mut faults = llmgw_obs::registry::check(&[llmgw_router::metrics::METRICS, METRICS]);
+        let mut faults =
+            llmgw_obs::registry::check(&[llmgw_router::metrics::METRICS, METRICS, llmgw_journal::metrics::METRICS]);
         // Names that Prometheus itself gives, for every process.
         faults.retain(|fault| !foreign(fault));
         assert_eq!(faults, Vec::<String>::new());

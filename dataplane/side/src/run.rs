@@ -27,7 +27,7 @@ use crate::probe::Census;
 use crate::publish::{PublishError, Publisher};
 use crate::reload::{self, Cause, ReloadError, Reloaded, Reloader, Request, WAITING_MAX};
 use crate::roster::Roster;
-use crate::table::Addrs;
+use crate::table::{Addrs, View};
 use crate::{SideSetup, watch_file};
 
 /// How long the start waits for endpoints that do not answer.
@@ -81,15 +81,6 @@ impl Side {
         let stage = Arc::new(watch::Sender::new(Stage::Serving));
         let running = Arc::new(watch::Sender::new(setup.config.clone()));
         let (ask, requests) = mpsc::channel(WAITING_MAX);
-        let handle = Handle {
-            admin_addr,
-            readiness: setup.readiness.clone(),
-            first_round: census.first_round(),
-            stage: stage.clone(),
-            running: running.subscribe(),
-            requests: ask.clone(),
-            runtime: runtime.handle().clone(),
-        };
         let lanes = Lanes::new(setup.post, setup.cells.len());
         let mut publisher = Publisher::new(
             setup.config.clone(),
@@ -100,6 +91,16 @@ impl Side {
             started.unix_seconds(),
         );
         publisher.publish(&Addrs::default())?;
+        let handle = Handle {
+            admin_addr,
+            readiness: setup.readiness.clone(),
+            first_round: census.first_round(),
+            stage: stage.clone(),
+            running: running.subscribe(),
+            requests: ask.clone(),
+            view: publisher.view(),
+            runtime: runtime.handle().clone(),
+        };
         let parts = Parts {
             sources: Arc::new(Sources {
                 cells: setup.cells,
@@ -112,6 +113,7 @@ impl Side {
                 running: running.subscribe(),
                 requests: ask.clone(),
                 desk: setup.desk,
+                usage: setup.usage,
                 is_loopback: admin_addr.ip().is_loopback(),
             }),
             drain: Arc::new(Drain {
@@ -183,6 +185,7 @@ pub struct Handle {
     stage: Arc<watch::Sender<Stage>>,
     running: watch::Receiver<Arc<llmgw_config::ServerConfig>>,
     requests: mpsc::Sender<Request>,
+    view: watch::Receiver<Arc<View>>,
     runtime: tokio::runtime::Handle,
 }
 
@@ -212,6 +215,15 @@ impl Handle {
     /// The configuration that is running.
     pub fn config(&self) -> Arc<llmgw_config::ServerConfig> {
         self.running.borrow().clone()
+    }
+
+    /// The names of the newest route table, each time it is asked.
+    pub fn names(&self) -> llmgw_journal::NewestNames {
+        let view = self.view.clone();
+        Box::new(move || {
+            let newest = view.borrow().clone();
+            newest
+        })
     }
 
     /// Loads the configuration file again, and applies what may change while the gateway runs. Says what came of it in

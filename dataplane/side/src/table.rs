@@ -431,6 +431,17 @@ impl View {
     }
 }
 
+/// What stands in records for rows and slots.
+impl llmgw_journal::Names for View {
+    fn row(&self, row: u32) -> Option<[&str; 2]> {
+        self.row(row)
+    }
+
+    fn replica(&self, slot: u32) -> Option<&str> {
+        self.replica(BoardSlot(slot))
+    }
+}
+
 fn band_rows(table: &RouteTable, book: &Book) -> Vec<(RowIdx, [String; 2])> {
     let bands = table.models.iter().flat_map(|model| &model.admission.bands);
     let mut rows: Vec<_> = bands

@@ -32,7 +32,6 @@ const KEYS: &[(&str, Rule)] = &[
     ("router.prefix.approx_tree.eviction_interval", Rule::NeverAnyEffect),
     ("router.prefix.kv_events.enabled", Rule::Off),
     ("models[].source", Rule::Off),
-    ("models[].units", Rule::NoEffect),
     ("models[].scaling", Rule::Off),
     ("models[].slo", Rule::NoEffect),
     ("models[].profiles[].engine", Rule::NoEffect),

@@ -440,7 +440,7 @@ section! {
         prefix: Option<Prefix>,
         /// Where its weights are, for agents that start it.
         source: Option<String>,
-        /// What its use costs against budgets.
+        /// What its use is counted as, in sums and against budgets.
         units: Units = "{}",
         /// How many replicas agents run.
         scaling: Option<Scaling>,
@@ -452,7 +452,8 @@ section! {
 }
 
 section! {
-    /// Budget units of a model; all 0: exempt.
+    /// What the use of a model is counted as, in units of your own choice: tokens, money, seconds. To a millionth; all
+    /// 0: it costs nothing, and no budget ends its use.
     pub struct Units {
         /// Units per prompt token that was not cached.
         prompt: Weight = "1",
@@ -460,7 +461,7 @@ section! {
         cached: Weight = "1",
         /// Units per generated token.
         completion: Weight = "1",
-        /// Units per second of a GPU.
+        /// Units per second that an engine has a request, from its sending to the end of its answer.
         gpu_second: Weight = "0",
     }
 }

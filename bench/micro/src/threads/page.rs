@@ -52,6 +52,7 @@ pub(super) fn through_the_admin_address(plan: Plan) -> Result<Timing, String> {
         format: log.format(),
         admin: TcpListener::bind("127.0.0.1:0").map_err(|error| error.to_string())?,
         desk: None,
+        usage: None,
     });
     let side = side.map_err(|error| error.to_string())?;
     let timing = read_pages(&side, plan);

@@ -24,7 +24,7 @@ use crate::finish::Finish;
 use crate::piece::Broken;
 use crate::relay::{self, Answer};
 use crate::route::{Act, Stored};
-use crate::serve::{is_event_stream, served, total_timeout};
+use crate::serve::{is_event_stream, served, total_timeout, units};
 use crate::snapshot::Tables;
 use crate::whole;
 
@@ -110,7 +110,7 @@ pub(crate) async fn serve(
     let table = tables.routes();
     let served = served(table, model, &grant);
     let metric_row = table.pools.get(grant.pool.idx()).map_or(0, |pool| pool.metric_row.to_native());
-    finish.attempt(metric_row, grant.slot);
+    finish.attempt(metric_row, grant.slot, units(table, model));
 
     let (method, end): (&[u8], &str) = match act {
         Act::Read => (b"GET", ""),

@@ -72,6 +72,7 @@ impl World {
             running: running(),
             requests: tokio::sync::mpsc::channel(1).0,
             desk: None,
+            usage: None,
             is_loopback: true,
         };
         super::text::metrics(&sources)
@@ -299,6 +300,7 @@ fn a_hundred_thousand_unknown_models_paths_and_methods_add_no_series() {
         running: running(),
         requests: tokio::sync::mpsc::channel(1).0,
         desk: None,
+        usage: None,
         is_loopback: true,
     };
     for n in 0..100_000u32 {

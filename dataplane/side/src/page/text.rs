@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use llmgw_config::ServerConfig;
+use llmgw_journal::metrics as journal;
 use llmgw_kit::clock::{Mono, Wall};
 use llmgw_obs::expose::Page;
 use llmgw_obs::log::Sink;
@@ -47,6 +48,8 @@ pub(crate) struct Sources {
     pub requests: mpsc::Sender<Request>,
     /// Who answers the rest of the admin API.
     pub desk: Option<crate::Desk>,
+    /// What the journal of usage counts, where there is one.
+    pub usage: Option<Arc<llmgw_journal::Cells>>,
     /// Whether only this machine reaches the page.
     pub is_loopback: bool,
 }
@@ -63,6 +66,9 @@ pub(super) fn metrics(sources: &Sources) -> String {
         band_rows(&mut page, &sources.cells, *row, model, band);
     }
     whole_cores(&mut page, &sources.cells);
+    if let Some(cells) = &sources.usage {
+        usage(&mut page, cells, &sources.cells);
+    }
     endpoints(&mut page, &sources.board, &view);
     process(&mut page, sources, &view);
     page.into_text()
@@ -186,6 +192,23 @@ fn whole_cores(page: &mut Page, cores: &[Arc<CoreCells>]) {
     }
     page.family(&core::ADMISSION_HEARTBEATS).count(&[], counter(|core| &core.heartbeats));
     page.family(&core::ADMISSION_FOUND_BY_NET).count(&[], grown(|core| &core.found_by_net));
+}
+
+/// Records of what requests used, on their way to the store.
+fn usage(page: &mut Page, cells: &llmgw_journal::Cells, cores: &[Arc<CoreCells>]) {
+    page.family(&journal::RECORDS).count(&["journal"], cells.journaled.value()).count(&["store"], cells.stored.value());
+    page.family(&journal::RECORDS_WAITING).gauge(&[], merge::gauges([&cells.came, &cells.arrived].into_iter()));
+    page.family(&journal::RECORDS_LOST)
+        .count(&["ring_full"], merge::counters(cores.iter().map(|core| &core.usage_lost)))
+        .count(&["journal_full"], cells.lost.value());
+    let bytes = merge::gauges([&cells.bytes_written, &cells.bytes_gone].into_iter());
+    page.family(&journal::JOURNAL_BYTES).gauge(&[], bytes);
+    page.family(&journal::JOURNAL_CUT_BYTES).count(&[], cells.bytes_cut.value());
+    let commits = merge::histograms(journal::COMMIT, std::iter::once(&cells.commits));
+    page.family(&journal::COMMIT_SECONDS).histogram(&[], &commits);
+    page.family(&journal::FAILURES)
+        .count(&["journal"], cells.journal_failures.value())
+        .count(&["store"], cells.store_failures.value());
 }
 
 fn decisions(page: &mut Page, cores: &[Arc<CoreCells>]) {

@@ -53,6 +53,7 @@ pub(crate) fn world(endpoints: &[String]) -> World {
         format: Format::Json,
         admin: std::net::TcpListener::bind("127.0.0.1:0").expect("a port"),
         desk: None,
+        usage: None,
     });
     World { side: side.expect("started"), board, prefixes, feed, ring, inbox: Some(mesh.inbox(CoreId(0))) }
 }

@@ -1,0 +1,264 @@
+//! The journal at work: one thread that writes, one that hands on, and their end.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use crossbeam::queue::ArrayQueue;
+use llmgw_kit::clock::Mono;
+use llmgw_types::UsageRecord;
+
+use crate::entry::{Entry, Named};
+use crate::files::{Files, StdFiles, block_on};
+use crate::metrics::Cells;
+use crate::owner::{Orphans, Owner};
+use crate::reader::{Did, Outlet, Reader};
+#[cfg(feature = "glommio")]
+use crate::ring_files::{self, RingFiles};
+use crate::tail::{Segment, Tail};
+use crate::writer::{Options, Writer};
+
+/// How often the cores' rings are emptied: what `kill -9` takes of answers that have ended.
+const EMPTY_EVERY: Duration = Duration::from_millis(5);
+/// The same after a while without a record.
+const EMPTY_IDLE: Duration = Duration::from_millis(10);
+/// How long that while is.
+const IDLE_AFTER: Duration = Duration::from_millis(500);
+
+/// What the rows and slots in records mean.
+pub trait Names {
+    /// Model and pool of a metric row; nothing for a row of no pool.
+    fn row(&self, row: u32) -> Option<[&str; 2]>;
+    /// The endpoint of a board slot.
+    fn replica(&self, slot: u32) -> Option<&str>;
+}
+
+/// The newest names there are.
+pub type NewestNames = Box<dyn FnMut() -> Arc<dyn Names> + Send>;
+
+/// What the writer's files are on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Driver {
+    /// A ring of its own, where there is one; else as `Thread`.
+    Ring,
+    /// Calls that block.
+    Thread,
+}
+
+/// What a journal is started with.
+pub struct Setup<O> {
+    /// Where its segments are; made if it is not there.
+    pub folder: PathBuf,
+    /// One a core.
+    pub rings: Vec<Arc<ArrayQueue<UsageRecord>>>,
+    pub names: NewestNames,
+    pub outlet: O,
+    pub cells: Arc<Cells>,
+    pub options: Options,
+    pub driver: Driver,
+}
+
+/// A journal that runs. Dropping it ends it, without a wait for the store.
+#[derive(Debug)]
+pub struct Journal {
+    tail: Arc<Tail>,
+    is_stopped: Arc<AtomicBool>,
+    writer: Option<JoinHandle<()>>,
+    reader: Option<JoinHandle<()>>,
+}
+
+impl Journal {
+    /// Takes over what processes that are gone left in the folder, and begins to write.
+    ///
+    /// Errors: the folder cannot be used, or there is no thread.
+    pub fn start<O: Outlet + Send + 'static>(setup: Setup<O>) -> io::Result<Self> {
+        let Setup { folder, rings, names, outlet, cells, options, driver } = setup;
+        let in_folder = |error: io::Error| {
+            let message = format!("usage journal {}: {error}", folder.display());
+            io::Error::new(error.kind(), message)
+        };
+        let owner = Arc::new(Owner::enter(&folder).map_err(in_folder)?);
+        let orphans = owner.adopt(&folder).map_err(in_folder)?;
+        let tail = Arc::new(Tail::default());
+        adopt(&orphans, &folder, &tail, &cells);
+        let is_stopped = Arc::new(AtomicBool::new(false));
+        let writer = {
+            let (folder, tail, is_stopped) = (folder.clone(), tail.clone(), is_stopped.clone());
+            let (cells, owner) = (cells.clone(), owner.clone());
+            let source = Source { rings, names, is_stopped };
+            let sink = Sink { folder, options, tail, cells, owner };
+            Builder::new().name("llmgw-journal".into()).spawn(move || run(driver, source, &sink))?
+        };
+        let reader = {
+            let tail = tail.clone();
+            Builder::new().name("llmgw-usage".into()).spawn(move || {
+                let reader = Reader::new(StdFiles::new(&folder), outlet, tail, cells);
+                hand_on(reader, &folder, orphans, &owner);
+            })?
+        };
+        Ok(Self { tail, is_stopped, writer: Some(writer), reader: Some(reader) })
+    }
+
+    /// Waits until everything that an earlier run had written is in the store. Answer: whether that is so.
+    pub fn wait_replayed(&self, limit: Duration) -> bool {
+        self.tail.wait_replayed(limit)
+    }
+
+    /// Ends: what lies in the rings is written, and stored if that is done within the limit; else the next start does
+    /// it. Call when the cores have ended.
+    pub fn stop(mut self, limit: Duration) {
+        self.end(limit);
+    }
+
+    fn end(&mut self, limit: Duration) {
+        self.is_stopped.store(true, Ordering::Release);
+        join(self.writer.take());
+        let deadline = Mono::now() + limit;
+        while self.reader.as_ref().is_some_and(|reader| !reader.is_finished()) && Mono::now() < deadline {
+            std::thread::sleep(EMPTY_EVERY);
+        }
+        self.tail.hurry();
+        join(self.reader.take());
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        self.end(Duration::ZERO);
+    }
+}
+
+fn join(thread: Option<JoinHandle<()>>) {
+    if let Some(thread) = thread {
+        // A panic of it was said when it happened.
+        let _ = thread.join();
+    }
+}
+
+/// What others left is read first, oldest first.
+fn adopt(orphans: &[Orphans], folder: &Path, tail: &Tail, cells: &Cells) {
+    let (mut count, mut all_bytes) = (0, 0);
+    for name in orphans.iter().flat_map(|orphans| &orphans.segments) {
+        let bytes = std::fs::metadata(folder.join(name)).map_or(0, |file| file.len());
+        tail.add(Segment { name: name.clone(), bytes, is_sealed: true, is_orphan: true });
+        cells.bytes_gone.add(i64::try_from(bytes).unwrap_or(i64::MAX));
+        (count, all_bytes) = (count + 1, all_bytes + bytes);
+    }
+    if count > 0 {
+        tracing::info!(segments = count, bytes = all_bytes, "usage records of a run before are being stored");
+    }
+}
+
+/// Where records come from.
+struct Source {
+    rings: Vec<Arc<ArrayQueue<UsageRecord>>>,
+    names: NewestNames,
+    is_stopped: Arc<AtomicBool>,
+}
+
+/// Where they go.
+struct Sink {
+    folder: PathBuf,
+    options: Options,
+    tail: Arc<Tail>,
+    cells: Arc<Cells>,
+    owner: Arc<Owner>,
+}
+
+impl Sink {
+    fn writer<F: Files>(&self, files: F) -> Writer<F> {
+        let owner = self.owner.clone();
+        let name = move |number| owner.segment(number);
+        Writer::new(files, self.options, self.tail.clone(), self.cells.clone(), name)
+    }
+}
+
+/// The writer's thread, to its end.
+fn run(driver: Driver, source: Source, sink: &Sink) {
+    #[cfg(feature = "glommio")]
+    if driver == Driver::Ring {
+        match ring_files::executor() {
+            Ok(executor) => {
+                tracing::debug!("the usage journal is written over a ring");
+                return executor.run(write(sink.writer(RingFiles::new(&sink.folder)), source));
+            }
+            Err(error) => tracing::info!(%error, "no ring for the usage journal: a plain thread writes it"),
+        }
+    }
+    let _ = driver;
+    block_on(write(sink.writer(StdFiles::new(&sink.folder)), source));
+}
+
+/// Empties the rings and writes until it is stopped.
+async fn write<F: Files>(mut writer: Writer<F>, source: Source) {
+    let Source { rings, mut names, is_stopped } = source;
+    let mut busy_at = Mono::now();
+    loop {
+        // Seen before the rings are emptied: what came before the stop is written.
+        let is_last = is_stopped.load(Ordering::Acquire);
+        let now = Mono::now();
+        for ring in &rings {
+            if empty(&mut writer, ring, &mut names) {
+                busy_at = now;
+                // Before the next one, so that memory need not hold them all.
+                writer.turn(now).await;
+            }
+        }
+        if is_last {
+            return writer.end(now).await;
+        }
+        // What is due to be committed, or tried again, is so without a new record too.
+        writer.turn(now).await;
+        let is_idle = now.since(busy_at) >= IDLE_AFTER;
+        writer.pause(if is_idle { EMPTY_IDLE } else { EMPTY_EVERY }).await;
+    }
+}
+
+/// Takes what lies in the ring; what comes meanwhile may wait for the next time. Answer: whether there was something.
+fn empty<F: Files>(writer: &mut Writer<F>, ring: &ArrayQueue<UsageRecord>, names: &mut NewestNames) -> bool {
+    let count = ring.len();
+    for _ in 0..count {
+        let Some(record) = ring.pop() else { break };
+        // Taken after the record: whatever it names has been published.
+        let names = names();
+        writer.take(&entry(&record, &*names));
+    }
+    count > 0
+}
+
+/// What stands for a model that has no row of its own, as in the metrics.
+const OTHER: &str = "other";
+
+fn entry<'a>(record: &'a UsageRecord, names: &'a dyn Names) -> Entry<'a> {
+    let model = names.row(record.asked_row).map_or(OTHER, |[model, _]| model);
+    let [served_model, pool] = match record.served_row {
+        Some(row) => names.row(row).unwrap_or([OTHER, OTHER]),
+        None => [model, ""],
+    };
+    let replica = record.slot.and_then(|slot| names.replica(slot)).unwrap_or_default();
+    Entry::of(record, Named { model, served_model, pool, replica })
+}
+
+/// Hands records on until nothing more comes; then takes away what locks of processes that are gone are left.
+fn hand_on<O: Outlet>(mut reader: Reader<StdFiles, O>, folder: &Path, orphans: Vec<Orphans>, owner: &Owner) {
+    let mut orphans = Some(orphans);
+    loop {
+        match reader.turn(Mono::now()) {
+            Did::Something => {}
+            Did::Wait(time) => reader.wait(time),
+            Did::Ended => break,
+        }
+        if orphans.is_some() && reader.is_replayed() {
+            for gone in orphans.take().into_iter().flatten() {
+                // A lock that stays says nothing about segments that are not there.
+                let _ = std::fs::remove_file(folder.join(&gone.lock_name));
+            }
+        }
+    }
+    if reader.is_empty() {
+        let _ = std::fs::remove_file(folder.join(owner.lock_name()));
+    }
+}
