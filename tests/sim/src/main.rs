@@ -2,7 +2,7 @@
 //! command that shows it again, and its last events.
 //!
 //! Reading order: `world` (what is shared, what is a step), `drive` (who moves), `core` and `side` (the actors),
-//! `truth` and `check` (what must hold), `plan` (what worlds are like), `mutants`.
+//! `truth` and `check` (what must hold), `plan` (what worlds are like), `mutants`. `journal` is a world of its own.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool talks on its standard streams")]
 
@@ -13,6 +13,7 @@ mod core;
 mod drive;
 mod engines;
 mod fired;
+mod journal;
 mod lanes;
 mod mutants;
 mod plan;
@@ -26,7 +27,12 @@ mod world;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    match run::main(std::env::args().skip(1).collect()) {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let outcome = match words.split_first() {
+        Some((first, rest)) if first == "journal" => journal::main(rest),
+        _ => run::main(words),
+    };
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
             eprintln!("sim: {message}");

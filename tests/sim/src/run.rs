@@ -9,6 +9,7 @@ use llmgw_kit::chance::Chance;
 
 use crate::drive::{self, Outcome};
 use crate::fired::Fired;
+use crate::journal;
 use crate::mutants::{self, Mutant};
 
 const HELP: &str = "\
@@ -18,6 +19,7 @@ sim --seeds N [--from N] [--steps N]
 sim --mutants [--steps N]          every planted mistake must be found within 200 seeds
 sim --ci                           a fixed and a fresh set, then the mutants: what CI runs
       [--mutant NAME]              with --seed and --seeds: with that mistake planted
+sim journal …                      worlds of the journal of usage; `sim journal` says more
       [--threads N]                worlds at once; as many as there are CPUs unless said
 ";
 
@@ -90,7 +92,8 @@ pub(crate) fn main(words: Vec<String>) -> Result<(), String> {
         (None, None) if wanted.is_ci => {
             many(1, CI_SEEDS)?;
             many(fresh(), CI_SEEDS)?;
-            all_mutants(MUTANT_STEPS, threads)
+            all_mutants(MUTANT_STEPS, threads)?;
+            journal::ci()
         }
         (None, None) => {
             print!("{HELP}");
