@@ -10,7 +10,8 @@ use llmgw_router::usage::UsageRing;
 use llmgw_store::usage::{BATCH_MAX, UsageRow};
 use llmgw_store::{Store, StoreError};
 
-/// How long a start waits for what an earlier run left, so that budgets count it; what is left then is stored on the way.
+/// How long a start waits for what an earlier run left, so that budgets count it; what is left then is stored on the
+/// way.
 const REPLAY_TIME: Duration = Duration::from_secs(10);
 const _: () = assert!(llmgw_journal::BATCH_MAX <= BATCH_MAX);
 

@@ -1,9 +1,9 @@
 //! `llmgw ctl`: what an operator asks a running server over its admin API.
 //!
 //! Reading order: this file (the command line and what each command does), `keys` (`llmgw keys`, the same for who may
-//! ask), `reach` (whom to ask), `api` (one question over HTTP), `reply` (what answers look like), `render`, `usage` and `when`
-//! (answers as people read them). Called by the binary. Knows a server by its admin address alone: no configuration
-//! file is read, nothing is kept. What answers on a store's file in place of a server, the binary brings.
+//! ask), `reach` (whom to ask), `api` (one question over HTTP), `reply` (what answers look like), `render`, `usage` and
+//! `when` (answers as people read them). Called by the binary. Knows a server by its admin address alone: no
+//! configuration file is read, nothing is kept. What answers on a store's file in place of a server, the binary brings.
 
 mod api;
 pub mod keys;

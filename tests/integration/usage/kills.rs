@@ -72,8 +72,8 @@ fn kills_at_any_moment_leave_each_answer_on_the_record_at_most_once() {
     let late = lost.iter().filter(|age| **age >= AGE).count();
     let oldest = lost.iter().max().copied().unwrap_or_default();
     println!(
-        "{rounds} kills, {} answers read: {} not on the record, the oldest of them {oldest:?} before the kill, {late} of \
-         {AGE:?} and more",
+        "{rounds} kills, {} answers read: {} not on the record, the oldest of them {oldest:?} before the kill, \
+         {late} of {AGE:?} and more",
         answers.len(),
         lost.len(),
     );
