@@ -122,7 +122,7 @@ pub const STEPS: &[Step] = &[
         what: "whole answers within TLS, 64 kept connections, 1 KB prompts",
         is_tls: true,
         load: Load::Whole { connection_count: 64, prompt_bytes: 1000 },
-        seconds: 2.5,
+        seconds: 2.0,
     },
 ];
 

@@ -172,10 +172,7 @@ fn whole_cores(page: &mut Page, cores: &[Arc<CoreCells>]) {
     page.family(&core::CONNECTIONS_OPEN).gauge(&[], gauge(|core| &core.connections_open));
     for (at, outcome) in core::TLS_OUTCOMES.iter().enumerate() {
         let count = merge::counters(cores.iter().filter_map(|core| core.tls_handshakes.get(at)));
-        // Where there is no TLS there are none.
-        if count > 0 {
-            page.family(&core::TLS_HANDSHAKES).count(&[outcome], count);
-        }
+        page.family(&core::TLS_HANDSHAKES).count(&[outcome], count);
     }
     page.family(&core::REQUESTS_IN_FLIGHT).gauge(&[], gauge(|core| &core.in_flight));
     page.family(&core::UPSTREAM_CONNECTIONS)
