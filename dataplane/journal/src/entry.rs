@@ -191,8 +191,8 @@ pub(crate) mod tests {
             cached_tokens: 4,
             completion_tokens: 7,
             units_micros: 19_000_000,
-            is_estimated: number % 2 == 1,
-            ttft_ms: (number % 3 > 0).then_some(number),
+            is_estimated: !number.is_multiple_of(2),
+            ttft_ms: (!number.is_multiple_of(3)).then_some(number),
             duration_ms: 900,
             queue_ms: None,
         }
