@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::refusal::Refusal;
+use crate::tenants::Waker;
 use crate::{openapi, routes};
 
 /// What is to be done.
@@ -72,6 +73,8 @@ pub struct Answer {
 pub struct Desk {
     store: Option<Store>,
     random: SystemRandom,
+    /// Whoever tells the cores what changed.
+    waker: Option<Waker>,
 }
 
 /// A question that was understood.
@@ -88,7 +91,13 @@ pub(crate) struct Request<'a> {
 impl Desk {
     /// A desk on a store; without one it says how to get one.
     pub fn new(store: Option<Store>) -> Self {
-        Self { store, random: SystemRandom::new() }
+        Self { store, random: SystemRandom::new(), waker: None }
+    }
+
+    /// The same, with somebody who is told at once of what changed.
+    #[must_use]
+    pub fn waking(self, waker: Waker) -> Self {
+        Self { waker: Some(waker), ..self }
     }
 
     /// Answers. Cost: waits for the disk, and for other processes on the same store.
@@ -137,7 +146,11 @@ impl Desk {
         &self,
         act: impl FnOnce(&Tx<'_>) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<T, Refusal> {
-        self.store()?.write(act)
+        let done = self.store()?.write(act);
+        if let Some(waker) = self.waker.as_ref().filter(|_| done.is_ok()) {
+            waker.wake();
+        }
+        done
     }
 
     /// Random bytes that nobody can guess. Errors: the system has none.

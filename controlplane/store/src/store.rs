@@ -87,16 +87,43 @@ impl Store {
             // Whoever asked may have waited long enough.
             let _ = tell.send(outcome);
         });
-        let jobs = self.0.jobs.as_ref().ok_or(StoreError::Closed)?;
-        jobs.try_send(Job { act, ended }).map_err(|error| match error {
-            TrySendError::Full(_) => StoreError::Busy,
-            TrySendError::Disconnected(_) => StoreError::Closed,
-        })?;
+        self.post(Job { act, ended })?;
         told.recv_timeout(ANSWER_TIME).unwrap_or_else(|error| {
             Err(E::from(match error {
                 RecvTimeoutError::Timeout => StoreError::NoAnswer,
                 RecvTimeoutError::Disconnected => StoreError::Closed,
             }))
+        })
+    }
+
+    /// Has an act run in its turn, in a transaction of its own, and does not wait for it: for what may be lost. What
+    /// goes wrong is logged.
+    ///
+    /// Errors: too many acts wait.
+    pub fn write_later(
+        &self,
+        act: impl FnOnce(&Tx<'_>) -> Result<(), StoreError> + Send + 'static,
+    ) -> Result<(), StoreError> {
+        let act = Box::new(move |tx: Result<&Tx<'_>, StoreError>| match tx.and_then(act) {
+            Ok(()) => Keep::Yes,
+            Err(error) => {
+                tracing::warn!(%error, "an act on the store was not done");
+                Keep::No
+            }
+        });
+        let ended = Box::new(|ended: Result<(), StoreError>| {
+            if let Err(error) = ended {
+                tracing::warn!(%error, "an act on the store was not kept");
+            }
+        });
+        self.post(Job { act, ended })
+    }
+
+    fn post(&self, job: Job) -> Result<(), StoreError> {
+        let jobs = self.0.jobs.as_ref().ok_or(StoreError::Closed)?;
+        jobs.try_send(job).map_err(|error| match error {
+            TrySendError::Full(_) => StoreError::Busy,
+            TrySendError::Disconnected(_) => StoreError::Closed,
         })
     }
 

@@ -23,11 +23,11 @@ pub type TenantSnapshot = Checked<TenantTable>;
 pub struct TenantTable {
     /// That of the store it was made from; grows with every change.
     pub generation: u64,
-    /// What may be shown, in no order.
-    secrets: Vec<Secret>,
+    /// What may be shown, in no order; with `slots`, see [`TenantTable::with_secrets`].
+    pub secrets: Vec<Secret>,
     /// Where to look for a digest, by its first eight bytes: 0 for nothing, else 1 more than a row of `secrets`. A
     /// power of two, at least twice as many as secrets; what finds its place taken stands at the next free one.
-    slots: Vec<u32>,
+    pub slots: Vec<u32>,
     /// Keys ([`KeyIdx`]), those that work no more included.
     pub keys: Vec<Key>,
     /// Projects ([`ProjectIdx`]).
@@ -168,6 +168,26 @@ pub struct Budget {
 pub enum Period {
     Day,
     Month,
+}
+
+impl ArchivedPeriod {
+    /// The word for it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Day => Period::Day.word(),
+            Self::Month => Period::Month.word(),
+        }
+    }
+}
+
+impl Period {
+    /// The word for it in tables and answers.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Day => "day",
+            Self::Month => "month",
+        }
+    }
 }
 
 impl TenantTable {
