@@ -70,7 +70,7 @@ fn show(args: &Args, out: &mut impl Write) -> io::Result<()> {
     writeln!(out)?;
     writeln!(out, "answered by replica {replica}")?;
     writeln!(out)?;
-    writeln!(out, "try it:   {}", curl_line("http", client, MODEL))?;
+    writeln!(out, "try it:   {}", curl_line("http", client, MODEL, None))?;
     writeln!(out, "metrics:  http://{}/metrics", server.admin_addr())?;
     out.flush()?;
     if args.once {

@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
+use llmgw_config::server::Auth;
 use llmgw_config::{CoreCount, ServerConfig};
 use llmgw_gateway::CoreSetup;
 use llmgw_journal::Journal;
@@ -30,7 +31,8 @@ use llmgw_types::CoreId;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::check::{self, Depth};
-use crate::{tenants, usage};
+use crate::tenants::{self, Keys};
+use crate::usage;
 
 /// Serve: take requests and pass each to one of the engines named in a configuration file.
 #[derive(Debug, clap::Args)]
@@ -127,6 +129,8 @@ fn fail_plainly(error: &dyn std::fmt::Display) -> ExitCode {
 /// A server whose cores and side runtime run.
 pub(crate) struct Server {
     side: Side,
+    /// Where keys are on.
+    keys: Option<Keys>,
     cores: Vec<JoinHandle<io::Result<()>>>,
     /// Where there is a store.
     journal: Option<Journal>,
@@ -166,7 +170,8 @@ impl Server {
             io::Error::new(error.kind(), format!("cannot listen on {}: {error}", config.admin_listen))
         })?;
 
-        let mesh = Mesh::new(core_count, 1, LANE_CAPACITY)?;
+        // Beside the cores send: the side runtime, and whoever watches the store.
+        let mesh = Mesh::new(core_count, 2, LANE_CAPACITY)?;
         let board = Arc::new(Board::new(core_count, SLOTS_MAX));
         let slots_max = usize::try_from(config.router.prefix_table_slots).unwrap_or(usize::MAX);
         let prefixes = Arc::new(StampTable::new(slots_max, Ledger::new(core_count, SLOTS_MAX)));
@@ -180,6 +185,12 @@ impl Server {
         let store = tenants::store(&config)?;
         let usage_cells = store.as_ref().map(|_| Arc::<llmgw_journal::Cells>::default());
         cores::keep_to(&plan.side);
+        let keys = match &store {
+            Some(store) if config.auth == Auth::Keys => {
+                Some(Keys::start(store, core_count, mesh.post(core_count + 1), &config)?)
+            }
+            _ => None,
+        };
         let side = Side::start(SideSetup {
             config: config.clone(),
             file,
@@ -193,7 +204,7 @@ impl Server {
             sink: log.sink(),
             format: log.format(),
             admin,
-            desk: Some(tenants::desk(store.clone())),
+            desk: Some(tenants::desk(store.clone(), keys.as_ref())),
             usage: usage_cells.clone(),
         })
         .map_err(io::Error::other)?;
@@ -220,6 +231,7 @@ impl Server {
                 post: mesh.post(number),
                 core_count: u32::try_from(core_count).unwrap_or(u32::MAX),
                 feed: feeds[number].clone(),
+                tenants: keys.as_ref().map(|keys| keys.feeds[number].clone()),
                 board: board.clone(),
                 prefixes: prefixes.clone(),
                 seed,
@@ -233,7 +245,7 @@ impl Server {
         });
         let cores = cores::spawn_cores(&plan.cores, driver, setups, llmgw_gateway::run)?;
         tracing::info!(%driver, cores = core_count, open_files, "serving");
-        Ok(Self { side, cores, journal, addrs, driver, open_files })
+        Ok(Self { side, keys, cores, journal, addrs, driver, open_files })
     }
 
     /// Where clients connect, as an address on this machine.
@@ -272,9 +284,21 @@ impl Server {
         out.flush()?;
         let (ready, known) = self.wait_first_round();
         writeln!(out, "endpoints ready {ready}/{known}")?;
-        writeln!(out, "keys are off: anyone who reaches {client} can use these engines")?;
         let model = config.models.first().map_or("", |model| model.name.as_str());
-        writeln!(out, "try: {}", curl_line(scheme, client, model))?;
+        match &self.keys {
+            None => {
+                writeln!(out, "keys are off: anyone who reaches {client} can use these engines")?;
+                writeln!(out, "try: {}", curl_line(scheme, client, model, None))?;
+            }
+            Some(keys) => {
+                match keys.key_count {
+                    0 => writeln!(out, "keys are on, and there is none yet: llmgw keys create NAME makes one")?,
+                    1 => writeln!(out, "keys are on: 1 key works")?,
+                    count => writeln!(out, "keys are on: {count} keys work")?,
+                }
+                writeln!(out, "try: {}", curl_line(scheme, client, model, Some("$LLMGW_KEY")))?;
+            }
+        }
         out.flush()
     }
 
@@ -354,6 +378,8 @@ impl Server {
             journal.stop(USAGE_TIME);
         }
         self.side.stop();
+        // What it notes last goes to the store, which ends with it.
+        drop(self.keys);
         tracing::info!("stopped");
     }
 }
@@ -415,8 +441,8 @@ fn reload(handle: Handle) {
     tokio::spawn(async move { handle.reload(Cause::Signal).await.map(drop) });
 }
 
-/// A line to paste: a streamed chat.
-pub(crate) fn curl_line(scheme: &str, addr: SocketAddr, model: &str) -> String {
+/// A line to paste: a streamed chat, with a key where one is needed.
+pub(crate) fn curl_line(scheme: &str, addr: SocketAddr, model: &str, key: Option<&str>) -> String {
     let body = serde_json::json!({
         "model": model,
         "stream": true,
@@ -425,7 +451,9 @@ pub(crate) fn curl_line(scheme: &str, addr: SocketAddr, model: &str) -> String {
     let body = body.to_string().replace('\'', r"'\''");
     // The certificate is for a name, and this is an address.
     let unchecked = if scheme == "https" { " -k" } else { "" };
-    format!("curl -N{unchecked} {scheme}://{addr}/v1/chat/completions -H 'content-type: application/json' -d '{body}'")
+    let key = key.map_or(String::new(), |key| format!(" -H \"authorization: Bearer {key}\""));
+    let head = format!("-H 'content-type: application/json'{key}");
+    format!("curl -N{unchecked} {scheme}://{addr}/v1/chat/completions {head} -d '{body}'")
 }
 
 fn count(count: CoreCount) -> plan::Count {

@@ -1,29 +1,139 @@
 //! Who may ask, put together: the store, the control plane's desk on it, and who is to be answered there.
 
+use std::collections::HashSet;
 use std::io;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
 use llmgw_config::ServerConfig;
+use llmgw_config::server::Auth;
+use llmgw_control::tenants::{Builder, Built, Seats, Watch};
 use llmgw_control::{Answer, Ask, Desk};
 use llmgw_ctl::{OfflineAnswer, OfflineDesk};
+use llmgw_router::message::CoreMessage;
+use llmgw_router::tenants::{Kept, Tenants};
+use llmgw_runtime::mailbox::{Latest, Post};
 use llmgw_side::{Asked, Told};
 use llmgw_store::{OpenOptions, Store};
+use llmgw_types::{CoreId, KeyIdx, TenantSnapshot};
 
-/// The store of a server, if it has one: where a path is named, or a file is at the default one.
+/// The store of a server, if it has one: where keys are on, a path is named, or a file is at the default one.
 ///
 /// Errors: it is there and cannot be used.
 pub(crate) fn store(config: &ServerConfig) -> io::Result<Option<Store>> {
     let path = &config.store.path;
-    if !config.store.is_named && !path.exists() {
+    if config.auth == Auth::None && !config.store.is_named && !path.exists() {
         return Ok(None);
     }
     Store::open(OpenOptions::new(path)).map(Some).map_err(io::Error::other)
 }
 
+/// Who may ask, as the cores are told it, from the start to the end of a server.
+pub(crate) struct Keys {
+    /// By core.
+    pub(crate) feeds: Vec<Arc<Latest<Tenants>>>,
+    /// Keys that worked at the start.
+    pub(crate) key_count: usize,
+    watch: Watch,
+}
+
+impl Keys {
+    /// Publishes the first table, and has a thread publish those that follow.
+    ///
+    /// Errors: the store cannot be read; no thread left.
+    pub(crate) fn start(
+        store: &Store,
+        cores: usize,
+        post: Post<CoreMessage>,
+        config: &ServerConfig,
+    ) -> io::Result<Self> {
+        let mut builder = Builder::default();
+        let built = builder.build(store).map_err(io::Error::other)?;
+        let names = Names::of(config);
+        names.say_unknown(&built);
+        warn_of_plain_http(config);
+        let feeds: Vec<Arc<Latest<Tenants>>> = (0..cores).map(|_| Arc::default()).collect();
+        let mut seats = CoreSeats { feeds: feeds.clone(), kept: Kept::new(cores), post };
+        let (generation, key_count) = (built.generation, built.key_count);
+        seats.publish(built.snapshot);
+        let watch = Watch::start(store.clone(), builder, generation, seats)?;
+        Ok(Self { feeds, key_count, watch })
+    }
+}
+
+/// Words that the configuration gives a meaning.
+struct Names {
+    bands: HashSet<String>,
+    profiles: HashSet<String>,
+}
+
+impl Names {
+    fn of(config: &ServerConfig) -> Self {
+        let bands = config.models.iter().flat_map(|model| &model.admission.bands).map(|band| band.name.clone());
+        let profiles = config.router.profiles.iter().map(|profile| profile.name.clone());
+        Self { bands: bands.collect(), profiles: profiles.collect() }
+    }
+
+    /// Says which words of keys mean nothing: the requests of such keys are treated as their band or profile were not
+    /// there.
+    fn say_unknown(&self, built: &Built) {
+        for band in built.bands.iter().filter(|band| !self.bands.contains(*band)) {
+            tracing::warn!(band, "keys name a band that no model has; their requests are in the lowest");
+        }
+        for profile in built.profiles.iter().filter(|profile| !self.profiles.contains(*profile)) {
+            tracing::warn!(profile, "keys name a routing profile that is not there; their model's own is used");
+        }
+    }
+}
+
+/// Keys in plain text on a network are keys for whoever listens there.
+fn warn_of_plain_http(config: &ServerConfig) {
+    for listen in plain_on_a_network(config) {
+        tracing::warn!(%listen, "keys pass over plain HTTP here, to be read by anybody on the way: set tls");
+    }
+}
+
+/// The addresses that other machines reach and that are served without TLS.
+fn plain_on_a_network(config: &ServerConfig) -> Vec<SocketAddr> {
+    let plain = config.listen.iter().filter(|_| config.tls.is_empty());
+    plain.filter(|listen| !listen.ip().is_loopback()).copied().collect()
+}
+
+/// The cores, as whoever watches the store sees them.
+struct CoreSeats {
+    feeds: Vec<Arc<Latest<Tenants>>>,
+    kept: Kept,
+    post: Post<CoreMessage>,
+}
+
+impl Seats for CoreSeats {
+    fn publish(&mut self, snapshot: TenantSnapshot) {
+        let tenants = self.kept.publication(snapshot);
+        for (core, feed) in (0..).map(CoreId).zip(&self.feeds) {
+            feed.put(tenants.clone());
+            self.post.send_or_keep(core, CoreMessage::TenantsReady);
+        }
+    }
+
+    fn tend(&mut self) {
+        self.post.flush();
+        self.kept.let_go();
+    }
+
+    fn used(&mut self) -> Vec<(KeyIdx, i64)> {
+        let used = self.kept.used().into_iter();
+        used.map(|(key, at)| (key, i64::try_from(at).unwrap_or(i64::MAX))).collect()
+    }
+}
+
 /// Answers what the side runtime passes on.
-pub(crate) fn desk(store: Option<Store>) -> llmgw_side::Desk {
+pub(crate) fn desk(store: Option<Store>, keys: Option<&Keys>) -> llmgw_side::Desk {
     let desk = Desk::new(store);
+    let desk = match keys {
+        Some(keys) => desk.waking(keys.watch.waker()),
+        None => desk,
+    };
     Arc::new(move |asked: &Asked| {
         let Asked { method, path, query, body, actor } = asked;
         let Answer { status, body, allow } = desk.answer(&Ask { verb: method, path, query, body, actor });
@@ -46,4 +156,21 @@ pub(crate) fn offline(file: &Path) -> Result<OfflineDesk, String> {
         let answer = desk.answer(&Ask { verb, path, query, body: body.as_bytes(), actor });
         OfflineAnswer { status: answer.status, body: answer.body }
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_other_machines_reach_in_plain_text_is_warned_of() {
+        let check = |listen: &str, expected: &[&str]| {
+            let text = format!("listen: {listen}\nauth: keys\nendpoints: [{{ url: 'http://h:1', model: m }}]");
+            let config = llmgw_config::from_text("server.yaml", &text, []).expect("a configuration");
+            let plain: Vec<String> = plain_on_a_network(&config).iter().map(ToString::to_string).collect();
+            assert_eq!(plain, expected, "{listen}");
+        };
+        check("'127.0.0.1:1'", &[]);
+        check("[':1', '[::1]:2', '10.0.0.1:3']", &["0.0.0.0:1", "10.0.0.1:3"]);
+    }
 }

@@ -12,7 +12,7 @@ mod rig;
 use llmgw_runtime::driver::{Driver, DriverChoice, choose};
 use llmgw_test_kit::request::Request;
 use llmgw_test_kit::{Chat, chat};
-use rig::Rig;
+use rig::{KEY, Rig};
 use serde_json::json;
 
 /// Requests before the count begins: buffers, pools and connections have grown by then.
@@ -41,7 +41,8 @@ fn cases() -> [Case; 3] {
     let prompt = "Tell me of the sea. ".repeat(25);
     let post = |chat: Chat| {
         let request = Request::new("POST", "/v1/chat/completions");
-        request.header("User-Agent", "openai-python").json(&chat.json()).bytes()
+        let request = request.header("User-Agent", "openai-python").header("Authorization", format!("Bearer {KEY}"));
+        request.json(&chat.json()).bytes()
     };
     let stream = |delay_us: u32| post(chat(&prompt).streamed().faults(json!({ "events": 16, "delay_us": delay_us })));
     [

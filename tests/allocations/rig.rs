@@ -1,7 +1,8 @@
 //! One real core on a thread of its own, behind it a simulated engine, before it keep-alive clients.
 //!
-//! The route table is made by hand and published once: there is no side runtime whose probes could publish again while
-//! allocations are counted. Connections are opened once and live as long as the rig.
+//! Keys are on, and each request comes with one. Both tables are made by hand and published once: there is no side
+//! runtime whose probes could publish again while allocations are counted. Connections are opened once and live as long
+//! as the rig.
 
 use std::io;
 use std::net::TcpListener;
@@ -20,15 +21,20 @@ use llmgw_router::metrics::CoreCells;
 use llmgw_router::prefix::{Ledger, Seed, StampTable};
 use llmgw_router::readiness::Readiness;
 use llmgw_router::settings::{Limits, Settings, Timeouts};
+use llmgw_router::tenants::Kept;
 use llmgw_router::usage::{self, UsageRing};
 use llmgw_runtime::cores;
 use llmgw_runtime::driver::Driver;
 use llmgw_runtime::mailbox::{LANE_CAPACITY, Latest, Mesh, Post};
+use llmgw_tenancy::KeyHash;
 use llmgw_test_kit::raw::{Connection, End};
 use llmgw_test_kit::{Engine, gateway};
 use llmgw_types::admission::{Admission, QueueOrder, Thresholds};
 use llmgw_types::snapshot::{Endpoint, Member, ModelName, ModelRoute, Placement, PrefixSpec, ProfileSpec, Units};
-use llmgw_types::{BandRank, BoardSlot, CoreId, EngineKind, Pool, PoolSlot, RouteTable, Snapshot};
+use llmgw_types::tenants::{Key, NEVER, Project, Secret};
+use llmgw_types::{
+    BandRank, BoardSlot, CoreId, EngineKind, Pool, PoolSlot, RouteTable, Snapshot, TenantSnapshot, TenantTable,
+};
 
 use crate::counter;
 
@@ -63,6 +69,8 @@ impl Rig {
         let feed = Arc::new(Latest::default());
         let snapshot = Snapshot::of(&table(&engine)).expect("a table that fits together");
         feed.put(Arc::new(Feed { snapshot, trust: vec![None], client_tls: None, settings: settings.clone() }));
+        let tenants = Arc::new(Latest::default());
+        tenants.put(Kept::new(1).publication(keys()));
         let readiness = Arc::new(Readiness::default());
         readiness.set_endpoints(1, 1);
         let setup = CoreSetup {
@@ -72,6 +80,7 @@ impl Rig {
             post: mesh.post(0),
             core_count: 1,
             feed,
+            tenants: Some(tenants),
             board,
             prefixes: Arc::new(StampTable::new(1 << 16, Ledger::new(1, 4))),
             seed: Seed::drawn(&mut Chance::seeded(1)),
@@ -128,6 +137,34 @@ fn settings() -> Settings {
         cooldown: Duration::from_secs(5),
         inject_usage: true,
     }
+}
+
+/// What every client shows.
+pub(crate) const KEY: &str = "sk-llmgw-of-the-allocations-test";
+
+/// Two keys, of which one is shown: with a band, a profile and a list of models, so that all of them are looked up.
+fn keys() -> TenantSnapshot {
+    let key = |id: &str| Key {
+        id: id.into(),
+        name: id.into(),
+        project: 0,
+        is_revoked: false,
+        expires_at: NEVER - 1,
+        band: Some("default".into()),
+        profile: Some("chat".into()),
+        may_pin_replica: false,
+        allowlist: Some(0),
+        levels: Vec::new(),
+        limits_version: 0,
+    };
+    let table = TenantTable {
+        keys: vec![key("key-other"), key("key-shown")],
+        projects: vec![Project { id: "proj-1".into(), path: "a/b/c".into(), organization: 0 }],
+        allowlists: vec![vec![gateway::MODEL.into()]],
+        ..TenantTable::default()
+    };
+    let secret = |text: &str, key| Secret { digest: KeyHash::of(text.as_bytes()).0, key, ends_at: NEVER };
+    TenantSnapshot::of(&table.with_secrets(vec![secret("other", 0), secret(KEY, 1)])).expect("a table of keys")
 }
 
 /// One model on one endpoint, with the default profile.

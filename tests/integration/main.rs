@@ -2,6 +2,7 @@
 
 mod admission;
 mod attacks;
+mod auth;
 mod disconnects;
 mod golden;
 mod http;

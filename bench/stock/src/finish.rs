@@ -223,6 +223,7 @@ impl Drop for Finish {
         let record = AccessRecord {
             id: self.id,
             at_unix_ms: Wall::now().0,
+            caller: None,
             method: self.method,
             route: self.route,
             status: self.status,

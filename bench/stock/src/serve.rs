@@ -83,6 +83,7 @@ pub(crate) async fn serve(client: &Client, request: Request<Incoming>) -> Respon
                     let (status, body) = ready(gateway);
                     Ok(respond::own(status, body, finish))
                 }
+                (Route::Me, _) => Err((ApiError::new(Reason::UnknownRoute, "keys are off here"), finish)),
                 (Route::WrongMethod { allow }, _) => Ok(respond::wrong_method(allow, finish)),
                 (Route::Unknown, _) => {
                     Err((ApiError::new(Reason::UnknownRoute, "this path is not served here"), finish))
@@ -140,7 +141,7 @@ async fn try_infer(
     finish.received = Some(received);
     let deadline = received + settings.timeouts.total;
     let table = tables.routes();
-    let model = resolve::model(table, &intake.model())?;
+    let model = resolve::model(table, None, &intake.model())?;
     let tokens = u32::try_from(intake.prompt_tokens_estimate()).unwrap_or(u32::MAX);
     let pinned = holder(gateway, intake.previous_response().as_deref());
     let mut routing = Routing::of(&head.headers, &intake, table, model)?;
@@ -400,7 +401,7 @@ fn list(tables: &Tables) -> Vec<u8> {
 }
 
 fn one(tables: &Tables, name: &str) -> Result<Vec<u8>, ApiError> {
-    let row = resolve::model(tables.routes(), name)?;
+    let row = resolve::model(tables.routes(), None, name)?;
     let created = tables.routes().models.get(row as usize).map_or(0, |model| model.created.to_native());
     let mut out = Vec::new();
     Listed { name, created }.write(&mut out);

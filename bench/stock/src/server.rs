@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use llmgw_config::server::Auth;
 use llmgw_config::{CoreCount, ServerConfig};
 use llmgw_kit::clock::Mono;
 use llmgw_obs::log::Log;
@@ -55,6 +56,10 @@ pub(crate) fn run(config: ServerConfig, file: ConfigFile, log: &Log, mode: Mode)
     let Mode { access_log, is_bare } = mode;
     if !config.tls.is_empty() {
         return Err(io::Error::other("tls: this gateway speaks plain HTTP alone"));
+    }
+    if config.auth == Auth::Keys {
+        let message = "auth: keys is not served by the conventional gateway, which would let everybody in; write none";
+        return Err(io::Error::other(message));
     }
     let config = Arc::new(config);
     memory::settle_allocator();
@@ -154,8 +159,9 @@ fn hear(gateway: &Gateway, inbox: Inbox<CoreMessage>, feed: &Latest<Feed>) {
                     CoreMessage::Settle => gateway.is_closing.store(true, Relaxed),
                     CoreMessage::Drain => gateway.drain(),
                     CoreMessage::Cut => gateway.cut(),
-                    // Said between cores, of which there is one.
-                    CoreMessage::Failure(_)
+                    // Said between cores, of which there is one; or where keys are on, which they never are here.
+                    CoreMessage::TenantsReady
+                    | CoreMessage::Failure(_)
                     | CoreMessage::Success(_)
                     | CoreMessage::Eject(_)
                     | CoreMessage::Locate(..)

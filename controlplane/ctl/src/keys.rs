@@ -106,7 +106,8 @@ pub(crate) enum Command {
         #[command(subcommand)]
         act: ProjectAct,
     },
-    /// What a level is held to. In this version limits are kept and shown, and hold nobody back
+    /// What a level is held to. Its models hold at once; rates and budgets are kept and shown, and hold nobody back in
+    /// this version
     Limits {
         #[command(subcommand)]
         act: LimitsAct,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use llmgw_http::client::{EngineConnector, EngineIo};
+use llmgw_http::head::RequestHead;
 use llmgw_http::limits::ServerLimits;
 use llmgw_http::pool::Pool;
 use llmgw_http::tls::{TlsConfig, TlsServerConfig};
@@ -17,13 +18,17 @@ use llmgw_router::metrics::CoreCells;
 use llmgw_router::readiness::Readiness;
 use llmgw_router::scheduler::run::Scheduler;
 use llmgw_router::settings::Settings;
+use llmgw_router::tenants::Tenants;
 use llmgw_router::usage::UsageRing;
 use llmgw_router::{Board, Dispatcher};
+use llmgw_types::tenants::Caller;
 use llmgw_types::{BoardSlot, CoreId, RequestId};
 
 use crate::admission::Admission;
 use crate::cut::Cut;
+use crate::error::{ApiError, Reason};
 use crate::evidence::Evidence;
+use crate::identity::{self, Rights, Stranger};
 use crate::lanes::Lanes;
 use crate::prompt::Prompts;
 use crate::sessions::Sessions;
@@ -87,6 +92,10 @@ pub(crate) struct Shared {
     /// Who has which session that is away, and which stored response.
     pub(crate) sessions: Sessions,
     tables: RefCell<Option<Rc<Tables>>>,
+    /// Whether callers need a key.
+    needs_keys: bool,
+    /// Who may ask; none before the first publication.
+    tenants: RefCell<Option<Arc<Tenants>>>,
     /// Whom to trust, by the slots of endpoints that are reached within TLS.
     tls: RefCell<Vec<Option<Arc<TlsConfig>>>>,
     /// How clients are spoken to within TLS; none: in plain text.
@@ -128,6 +137,8 @@ impl Core {
             sessions: Sessions::new(lanes.clone(), setup.board.clone(), setup.cells.clone()),
             lanes,
             tables: RefCell::new(None),
+            needs_keys: setup.tenants.is_some(),
+            tenants: RefCell::new(None),
             tls: RefCell::new(Vec::new()),
             client_tls: RefCell::new(None),
             newest: RefCell::new(setup.settings.clone()),
@@ -195,6 +206,39 @@ impl Shared {
         self.board.set_generation(self.id, generation);
     }
 
+    /// Takes a newer table of who may ask. What it replaces is freed by whoever published it.
+    pub(crate) fn swap_tenants(&self, tenants: Arc<Tenants>) {
+        *self.tenants.borrow_mut() = Some(tenants);
+    }
+
+    /// Who sends a request of that head; nobody where nobody is asked for a key.
+    ///
+    /// Errors: why it is not let in.
+    pub(crate) fn identify(&self, head: &RequestHead, now: Wall) -> Result<Option<Caller>, Stranger> {
+        if !self.needs_keys {
+            return Ok(None);
+        }
+        let tenants = self.tenants.borrow();
+        let tenants = tenants.as_ref().ok_or_else(no_tenants)?;
+        let caller = identity::caller(tenants.snapshot.table(), head.headers(), now)?;
+        tenants.note(self.id, caller.key, now);
+        Ok(Some(caller))
+    }
+
+    /// Asks what a caller may by the table of this moment; all, where there is no caller.
+    ///
+    /// Errors: its key works no more; what `ask` says.
+    pub(crate) fn with_rights<T>(
+        &self,
+        caller: Option<&Caller>,
+        ask: impl FnOnce(Option<Rights<'_>>) -> Result<T, ApiError>,
+    ) -> Result<T, ApiError> {
+        let Some(caller) = caller else { return ask(None) };
+        let tenants = self.tenants.borrow();
+        let tenants = tenants.as_ref().ok_or_else(no_tenants)?;
+        ask(Some(Rights::of(tenants.snapshot.table(), caller)?))
+    }
+
     /// Whom to trust when connecting to the endpoint. A request that began with older tables finds the newest, too.
     pub(crate) fn tls(&self, slot: BoardSlot) -> Option<Arc<TlsConfig>> {
         self.tls.borrow().get(slot.idx())?.clone()
@@ -242,6 +286,10 @@ impl Shared {
         set(&self.cells.upstream_stale, &counts.stale);
         set(&self.cells.upstream_retried, &counts.silent_retries);
     }
+}
+
+fn no_tenants() -> ApiError {
+    ApiError::new(Reason::NoEndpoint, "who may ask is not known yet")
 }
 
 fn server_limits(settings: &Settings) -> ServerLimits {

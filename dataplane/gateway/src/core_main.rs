@@ -8,6 +8,7 @@ use std::time::Duration;
 use llmgw_kit::clock::Mono;
 use llmgw_router::feed::Feed;
 use llmgw_router::message::CoreMessage;
+use llmgw_router::tenants::Tenants;
 use llmgw_runtime::listener::Listener;
 use llmgw_runtime::mailbox::{Latest, Mailbox};
 use llmgw_runtime::{Either, race, spawn, timer};
@@ -30,11 +31,13 @@ const CUT_TIME: Duration = Duration::from_millis(1500);
 /// Errors: a listening socket or the mailbox could not be tied to this core's driver.
 pub async fn run(setup: CoreSetup) -> io::Result<()> {
     let core = Core::new(&setup);
-    let CoreSetup { listeners, inbox, post, feed, .. } = setup;
+    let CoreSetup { listeners, inbox, post, feed, tenants, .. } = setup;
     core.lanes.open(post);
     if let Some(first) = feed.take() {
         core.swap(Tables::of(first));
     }
+    let feeds = Feeds { routes: feed, tenants };
+    feeds.take_tenants(&core);
     let listeners = listeners.into_iter().map(Listener::from_std).collect::<io::Result<Vec<_>>>()?;
     let stop = Rc::new(Stop::default());
     for listener in listeners {
@@ -44,10 +47,24 @@ pub async fn run(setup: CoreSetup) -> io::Result<()> {
     let keeper = core.clone();
     spawn(async move { keeper.admission.keep().await });
     let mut mailbox = inbox.open()?;
-    let told = listen(&core, &mut mailbox, &feed).await;
+    let told = listen(&core, &mut mailbox, &feeds).await;
     stop.now();
-    drain(&core, told, listen(&core, &mut mailbox, &feed)).await;
+    drain(&core, told, listen(&core, &mut mailbox, &feeds)).await;
     Ok(())
+}
+
+/// Where publications are put for this core.
+struct Feeds {
+    routes: Arc<Latest<Feed>>,
+    tenants: Option<Arc<Latest<Tenants>>>,
+}
+
+impl Feeds {
+    fn take_tenants(&self, core: &Core) {
+        if let Some(newest) = self.tenants.as_ref().and_then(|tenants| tenants.take()) {
+            core.swap_tenants(newest);
+        }
+    }
 }
 
 /// Takes connections until the core drains; then the listening socket is closed.
@@ -68,7 +85,7 @@ enum Told {
 }
 
 /// Follows messages until one tells it to end.
-async fn listen(core: &Rc<Core>, mailbox: &mut Mailbox<CoreMessage>, feed: &Arc<Latest<Feed>>) -> Told {
+async fn listen(core: &Rc<Core>, mailbox: &mut Mailbox<CoreMessage>, feeds: &Feeds) -> Told {
     let (mut messages, mut heard) = (Vec::new(), Heard::default());
     loop {
         if heard.is_empty() {
@@ -77,7 +94,7 @@ async fn listen(core: &Rc<Core>, mailbox: &mut Mailbox<CoreMessage>, feed: &Arc<
             mailbox.look(&mut messages);
         }
         // All of them are heard, and of two that end it the last.
-        let told = messages.drain(..).filter_map(|message| hear(core, feed, &mut heard, message)).max();
+        let told = messages.drain(..).filter_map(|message| hear(core, feeds, &mut heard, message)).max();
         if let Some(told) = told {
             return told;
         }
@@ -85,13 +102,14 @@ async fn listen(core: &Rc<Core>, mailbox: &mut Mailbox<CoreMessage>, feed: &Arc<
     }
 }
 
-fn hear(core: &Core, feed: &Arc<Latest<Feed>>, heard: &mut Heard, message: CoreMessage) -> Option<Told> {
+fn hear(core: &Core, feeds: &Feeds, heard: &mut Heard, message: CoreMessage) -> Option<Told> {
     match message {
         CoreMessage::FeedReady => {
-            if let Some(newest) = feed.take() {
+            if let Some(newest) = feeds.routes.take() {
                 core.swap(Tables::of(newest));
             }
         }
+        CoreMessage::TenantsReady => feeds.take_tenants(core),
         CoreMessage::Failure(_)
         | CoreMessage::Success(_)
         | CoreMessage::Eject(_)

@@ -13,6 +13,14 @@ pub enum Reason {
     BadHttp(u16),
     /// The body is not what the route takes.
     BadRequest,
+    /// No key was sent, and one is needed.
+    MissingKey,
+    /// What was sent is no key of this gateway.
+    UnknownKey,
+    ExpiredKey,
+    RevokedKey,
+    /// The key may not name the replica that is to answer.
+    ReplicaNotAllowed,
     UnknownRoute,
     MethodNotAllowed,
     ModelNotFound,
@@ -53,6 +61,11 @@ impl Reason {
             Self::BadHttp(status @ (408 | 413 | 414 | 431)) => (status, INVALID, "limit_exceeded"),
             Self::BadHttp(status) => (status, INVALID, "bad_http"),
             Self::BadRequest => (400, INVALID, "bad_request"),
+            Self::MissingKey => (401, INVALID, "missing_api_key"),
+            Self::UnknownKey => (401, INVALID, "invalid_api_key"),
+            Self::ExpiredKey => (401, INVALID, "expired_api_key"),
+            Self::RevokedKey => (401, INVALID, "revoked_api_key"),
+            Self::ReplicaNotAllowed => (403, INVALID, "replica_not_allowed"),
             Self::UnknownRoute => (404, INVALID, "unknown_url"),
             Self::MethodNotAllowed => (405, INVALID, "method_not_allowed"),
             Self::ModelNotFound => (404, INVALID, "model_not_found"),
@@ -183,6 +196,11 @@ mod tests {
             Reason::BadHttp(400),
             Reason::BadHttp(413),
             Reason::BadRequest,
+            Reason::MissingKey,
+            Reason::UnknownKey,
+            Reason::ExpiredKey,
+            Reason::RevokedKey,
+            Reason::ReplicaNotAllowed,
             Reason::UnknownRoute,
             Reason::MethodNotAllowed,
             Reason::ModelNotFound,

@@ -113,6 +113,7 @@ impl Evidence {
                 [None, None]
             }
             CoreMessage::FeedReady
+            | CoreMessage::TenantsReady
             | CoreMessage::Locate(..)
             | CoreMessage::Located(..)
             | CoreMessage::Enqueue(_)

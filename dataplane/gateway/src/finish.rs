@@ -16,13 +16,13 @@ use llmgw_router::access::AccessRecord;
 use llmgw_router::metrics::status_row;
 use llmgw_router::prefix::{Decision, Prefilling};
 use llmgw_router::scheduler::cached::Reuse;
-use llmgw_router::session::key_hash;
-use llmgw_router::session_table::Subject;
 use llmgw_types::snapshot::Units;
+use llmgw_types::tenants::Caller;
 use llmgw_types::{BoardSlot, RequestId, UsageRecord};
 
 use crate::account::{Account, Recorded};
 use crate::core::Core;
+use crate::handlers::stored::subject;
 use crate::prompt::Sent;
 use crate::retry::Granted;
 use crate::route::{Route, UsageReport};
@@ -121,6 +121,21 @@ impl Finish {
 
     pub(crate) fn id(&self) -> RequestId {
         self.id
+    }
+
+    /// When its head arrived.
+    pub(crate) fn began_wall(&self) -> Wall {
+        self.began_wall
+    }
+
+    /// Whose key it came with, whether or not that works.
+    pub(crate) fn is_of(&mut self, caller: Caller) {
+        self.account.caller = Some(caller);
+    }
+
+    /// See [`Self::is_of`].
+    pub(crate) fn caller(&self) -> Option<&Caller> {
+        self.account.caller.as_ref()
     }
 
     pub(crate) fn route(&mut self, route: Route<'_>) {
@@ -270,7 +285,7 @@ impl Finish {
         if let Some((tap, slot)) = &mut self.watch
             && let Some(id) = tap.feed(piece)
         {
-            self.core.sessions.tell(Subject::Response(key_hash(id.as_bytes())), Some(*slot));
+            self.core.sessions.tell(subject(self.account.caller.as_ref(), id.as_bytes()), Some(*slot));
             self.watch = None;
         }
     }
@@ -353,6 +368,7 @@ impl Drop for Finish {
         let record = AccessRecord {
             id: self.id,
             at_unix_ms: self.began_wall.0.saturating_add(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)),
+            caller: self.account.caller.map(|caller| (caller.key_id, caller.project_id)),
             method: self.method,
             route: self.route,
             status: self.status,

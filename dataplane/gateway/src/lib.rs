@@ -14,6 +14,7 @@ pub mod setup;
 pub mod error;
 pub mod explain;
 pub mod forward;
+pub mod identity;
 pub mod intake;
 pub mod resolve;
 pub mod route;

@@ -42,6 +42,9 @@ pub(crate) async fn error(conn: &mut ServerConn<ClientIo>, error: &ApiError, fin
     if let Some(seconds) = reason.retry_after() {
         draft.header("retry-after", seconds.to_string());
     }
+    if reason.status() == 401 {
+        draft.header("www-authenticate", "Bearer");
+    }
     send(conn, draft, body, reason.status(), finish).await;
 }
 

@@ -21,10 +21,12 @@ use llmgw_types::snapshot::{ArchivedEndpoint, ArchivedRouteTable};
 use llmgw_types::{BoardSlot, PoolIdx, PoolSlot};
 
 use crate::admission::{NoPlace, Place, Waiting};
+use crate::arrived::Resolved;
 use crate::core::Core;
 use crate::error::{ApiError, Reason};
 use crate::evidence::Trial;
 use crate::gates::AtGates;
+use crate::identity::Withheld;
 use crate::intake::Intake;
 use crate::prompt::{Read, Sent, model_row};
 use crate::snapshot::Tables;
@@ -79,6 +81,15 @@ pub(crate) struct Granted {
     pub(crate) sent: Option<Sent>,
 }
 
+/// What its caller's key makes of where a request may go.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Bounds {
+    /// Of its model's fallbacks.
+    pub(crate) withheld: Withheld,
+    /// The endpoint it is pinned to was named by its client: where that cannot take it, another may.
+    pub(crate) leaves_pin: bool,
+}
+
 /// What comes of looking for a place.
 pub(crate) enum Step<'a> {
     Go(Granted),
@@ -91,6 +102,7 @@ pub(crate) struct Tries<'a> {
     core: &'a Core,
     tables: Rc<Tables>,
     wanted: Wanted<'a>,
+    bounds: Bounds,
     /// Whose prompt is looked for; none where the route has none.
     prompt: Option<&'a Intake>,
     at_gates: AtGates,
@@ -109,19 +121,15 @@ pub(crate) struct Tries<'a> {
 }
 
 impl<'a> Tries<'a> {
-    pub(crate) fn new(
-        core: &'a Core,
-        tables: Rc<Tables>,
-        wanted: Wanted<'a>,
-        intake: &'a Intake,
-        at_gates: AtGates,
-        session: Option<Subject>,
-    ) -> Self {
+    pub(crate) fn new(core: &'a Core, tables: Rc<Tables>, resolved: &Resolved, intake: &'a Intake) -> Self {
+        let Resolved { wanted, at_gates, bounds, .. } = *resolved;
+        let session = resolved.routing.subject();
         core.evidence.budget.borrow_mut().request(wanted.now);
         Self {
             core,
             tables,
             wanted,
+            bounds,
             // What takes no place in a batch has no prompt to prefill.
             prompt: Some(intake).filter(|_| at_gates.takes_places),
             at_gates,
@@ -154,8 +162,24 @@ impl<'a> Tries<'a> {
     }
 
     /// Goes by newer tables. Where it was tried it still was.
-    pub(crate) fn keep_to(&mut self, tables: Rc<Tables>, wanted: Wanted<'a>, at_gates: AtGates) {
-        (self.tables, self.wanted, self.at_gates) = (tables, wanted, at_gates);
+    pub(crate) fn keep_to(&mut self, tables: Rc<Tables>, resolved: &Resolved) {
+        (self.tables, self.wanted) = (tables, resolved.wanted);
+        (self.at_gates, self.bounds) = (resolved.at_gates, resolved.bounds);
+    }
+
+    /// The rows of its model and of those that may stand in for it.
+    fn models<'t>(&self, table: &'t ArchivedRouteTable) -> impl Iterator<Item = u32> + use<'t> {
+        models(table, self.wanted.model, self.bounds.withheld)
+    }
+
+    /// Lets it go elsewhere than to the endpoint that its client named. Answer: whether it was bound to that.
+    fn leave_pin(&mut self) -> bool {
+        self.bounds.leaves_pin && self.wanted.pinned.take().is_some()
+    }
+
+    /// Whether only one endpoint can serve it.
+    fn is_bound(&self) -> bool {
+        self.wanted.pinned.is_some() && !self.bounds.leaves_pin
     }
 
     /// Whether nobody is left of those it waits for, and somebody else could serve it. Cost: a pass over the members of
@@ -164,8 +188,9 @@ impl<'a> Tries<'a> {
         let table = self.tables.routes();
         let dispatcher = self.core.dispatcher.borrow();
         let mut has_others = false;
-        for model in models(table, self.wanted.model) {
-            let wanted = Wanted { model, excluded: &self.excluded, now, ..self.wanted };
+        let pinned = self.wanted.pinned.filter(|_| self.is_bound());
+        for model in self.models(table) {
+            let wanted = Wanted { model, excluded: &self.excluded, pinned, now, ..self.wanted };
             for row in table.models.get(model as usize).map(|route| route.pools.iter()).into_iter().flatten() {
                 let row = PoolIdx(row.to_native());
                 let Some(pool) = table.pools.get(row.idx()) else { continue };
@@ -200,9 +225,14 @@ impl<'a> Tries<'a> {
         if let Some(step) = self.place(now, held, explanation.as_deref_mut())? {
             return Ok(step);
         }
+        if self.leave_pin()
+            && let Some(step) = self.place(now, None, explanation.as_deref_mut())?
+        {
+            return Ok(step);
+        }
         let tables = self.tables.clone();
         let mut dispatcher = self.core.dispatcher.borrow_mut();
-        for model in models(tables.routes(), self.wanted.model) {
+        for model in self.models(tables.routes()) {
             let prompt = self.prompt(model);
             let wanted = Wanted { model, excluded: &self.excluded, ..self.wanted };
             let wanted = prompt.as_ref().map_or(wanted, |prompt| prompt.wanted(wanted));
@@ -241,10 +271,11 @@ impl<'a> Tries<'a> {
     ) -> Result<Option<Step<'a>>, ApiError> {
         let (slot, place, model) = failed;
         // What only one endpoint can serve has no other place.
-        let has_others = !self.is_last_resort && self.wanted.pinned.is_none();
+        let has_others = !self.is_last_resort && !self.is_bound();
         if !has_others || self.retries_made >= self.core.settings.retries {
             return Ok(None);
         }
+        self.leave_pin();
         self.excluded.push(slot);
         self.retries_made += 1;
         let held = place.map(|place| (place, model));
@@ -279,7 +310,7 @@ impl<'a> Tries<'a> {
         if self.had_connection || is_alone && error.reason == Reason::ConnectTimeout {
             return error;
         }
-        if self.wanted.pinned.is_some() {
+        if self.is_bound() {
             let message = format!("the replica that holds the response cannot be reached ({})", self.said);
             return ApiError::new(Reason::ResponseUnavailable, message);
         }
@@ -296,7 +327,7 @@ impl<'a> Tries<'a> {
         if let Some(explanation) = explanation.as_deref_mut() {
             explanation.attempt = u32::from(self.retries_made) + 1;
         }
-        for model in models(tables.routes(), self.wanted.model) {
+        for model in self.models(tables.routes()) {
             let prompt = self.prompt(model);
             loop {
                 let wanted = Wanted { model, excluded: &self.excluded, now, ..self.wanted };
@@ -348,7 +379,8 @@ impl<'a> Tries<'a> {
     fn connect_share(&self, slot: BoardSlot, now: Mono) -> Duration {
         let retries_left = usize::from(self.core.settings.retries.saturating_sub(self.retries_made));
         let table = self.tables.routes();
-        let others = models(table, self.wanted.model)
+        let others = self
+            .models(table)
             .flat_map(|model| members(table, model))
             .filter(|endpoint| {
                 let other = BoardSlot(endpoint.slot.to_native());
@@ -366,7 +398,7 @@ impl<'a> Tries<'a> {
         let now = Mono::now();
         let mut who = String::new();
         let table = self.tables.routes();
-        let all = models(table, self.wanted.model).flat_map(|model| members(table, model));
+        let all = self.models(table).flat_map(|model| members(table, model));
         for endpoint in all.take(NAMED_MAX) {
             let cells = self.core.board.endpoint(BoardSlot(endpoint.slot.to_native()));
             let why = if endpoint.addr.is_none() {
@@ -389,10 +421,11 @@ impl<'a> Tries<'a> {
 }
 
 /// A model and those that may stand in for it.
-fn models(table: &ArchivedRouteTable, model: u32) -> impl Iterator<Item = u32> {
+fn models(table: &ArchivedRouteTable, model: u32, withheld: Withheld) -> impl Iterator<Item = u32> + use<'_> {
     let route = table.models.get(model as usize);
-    let fallbacks = route.map(|route| route.fallbacks.iter().map(|row| row.to_native())).into_iter().flatten();
-    std::iter::once(model).chain(fallbacks)
+    let fallbacks = route.map(|route| route.fallbacks.iter().enumerate()).into_iter().flatten();
+    let allowed = fallbacks.filter(move |(at, _)| !withheld.has(*at)).map(|(_, row)| row.to_native());
+    std::iter::once(model).chain(allowed)
 }
 
 fn members(table: &ArchivedRouteTable, model: u32) -> impl Iterator<Item = &ArchivedEndpoint> {

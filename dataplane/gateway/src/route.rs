@@ -18,6 +18,8 @@ pub enum Route<'a> {
     Models,
     /// `GET /v1/models/NAME`, decoded.
     Model(Cow<'a, str>),
+    /// `GET /me`: whose key this is, and what it may.
+    Me,
     /// `GET /healthz`.
     Health,
     /// `GET /readyz`.
@@ -148,6 +150,14 @@ pub enum Act {
 }
 
 impl Route<'_> {
+    /// Whether it is for callers with a key alone, where keys are on.
+    pub fn needs_key(&self) -> bool {
+        match self {
+            Self::Inference(_) | Self::Stored(_) | Self::Models | Self::Model(_) | Self::Me => true,
+            Self::Health | Self::Ready | Self::WrongMethod { .. } | Self::Unknown => false,
+        }
+    }
+
     /// A fixed word for logs.
     pub fn word(&self) -> &'static str {
         match self {
@@ -156,6 +166,7 @@ impl Route<'_> {
             Self::Stored(_) => "/v1/responses/{id}",
             Self::Models => "/v1/models",
             Self::Model(_) => "/v1/models/{model}",
+            Self::Me => "/me",
             Self::Health => "/healthz",
             Self::Ready => "/readyz",
             Self::WrongMethod { .. } | Self::Unknown => "other",
@@ -183,6 +194,7 @@ pub fn route<'a>(method: &[u8], path: &'a [u8]) -> Route<'a> {
     }
     let read = match path {
         b"/v1/models" => Route::Models,
+        b"/me" => Route::Me,
         b"/healthz" => Route::Health,
         b"/readyz" => Route::Ready,
         _ => match path.strip_prefix(b"/v1/models/").and_then(model_name) {

@@ -12,11 +12,13 @@ use llmgw_router::session::{in_model, key_hash};
 use llmgw_router::session_table::Subject;
 use llmgw_types::admission::ArchivedAdmission;
 use llmgw_types::snapshot::{ArchivedModelRoute, ArchivedRouteTable};
+use llmgw_types::tenants::Caller;
 
 use crate::error::{ApiError, Reason};
 use crate::explain;
 use crate::finish::Finish;
 use crate::gates::AtGates;
+use crate::identity::{Rights, scope};
 use crate::intake::Intake;
 use crate::snapshot::Tables;
 
@@ -24,7 +26,7 @@ use crate::snapshot::Tables;
 const PROFILE: &str = "x-llmgw-profile";
 /// With the value 1: the answer says why it went where it went.
 const EXPLAIN: &str = "x-llmgw-explain";
-/// Names a priority band of the model, in place of its highest.
+/// Names a priority band of the model, in place of its highest. Where keys are on they alone say it.
 const BAND: &str = "x-llmgw-band";
 /// What an answer is taken to cost that has no limit of its own. Units: tokens.
 const OUTPUT_TOKENS: u64 = 512;
@@ -51,12 +53,23 @@ impl Routing {
         intake: &Intake,
         table: &ArchivedRouteTable,
         model: u32,
+        caller: Option<(Rights<'_>, &Caller)>,
     ) -> Result<Self, ApiError> {
-        let profile = head.header(PROFILE).map(|name| profile(table, name)).transpose()?;
+        let rights = caller.map(|(rights, _)| rights);
+        let profile = match head.header(PROFILE) {
+            Some(name) => Some(profile(table, name)?),
+            // One that is not there any more is none.
+            None => rights.and_then(|rights| profile_row(table, rights.profile()?.as_bytes())),
+        };
         let route = table.models.get(model as usize);
         let session = route.and_then(|route| session(head, intake, route));
+        let session = session.map(|session| session.wrapping_add(scope(caller.map(|(_, caller)| caller))));
         let subject = session.zip(route).map(|(session, route)| Subject::Session(in_model(session, &route.name)));
-        let band = route.map(|route| band(&route.admission, head.header(BAND))).transpose()?.unwrap_or(0);
+        let band = match (route, rights) {
+            (None, _) => 0,
+            (Some(route), None) => band(&route.admission, head.header(BAND))?,
+            (Some(route), Some(rights)) => band_of_key(&route.admission, rights.band()),
+        };
         let explanation = (head.header(EXPLAIN) == Some(b"1")).then(Box::default);
         Ok(Self { band, profile, session, subject, explanation })
     }
@@ -90,9 +103,19 @@ impl Routing {
     }
 
     /// What it is at the gates of its pools.
-    pub(crate) fn at_gates(&self, intake: &Intake, tokens: u32, takes_places: bool, deadline: Mono) -> AtGates {
-        // Two who collide share a turn; nobody is shut out by it.
-        let tenant = intake.user().map_or(0, |user| key_hash(user.as_bytes()) as u32);
+    pub(crate) fn at_gates(
+        &self,
+        intake: &Intake,
+        caller: Option<&Caller>,
+        tokens: u32,
+        takes_places: bool,
+        deadline: Mono,
+    ) -> AtGates {
+        let tenant = match caller {
+            Some(caller) => caller.project.0.wrapping_add(1),
+            // Two who collide share a turn; nobody is shut out by it.
+            None => intake.user().map_or(0, |user| key_hash(user.as_bytes()) as u32),
+        };
         let output = u32::try_from(intake.output_limit().unwrap_or(OUTPUT_TOKENS)).unwrap_or(u32::MAX);
         let bytes = u32::try_from(intake.size_bytes()).unwrap_or(u32::MAX);
         AtGates { band: self.band, takes_places, tenant, cost: tokens.saturating_add(output), bytes, deadline }
@@ -118,10 +141,24 @@ fn band(admission: &ArchivedAdmission, name: Option<&[u8]>) -> Result<usize, Api
     })
 }
 
+/// The band of a key, by its position; the highest where it has none. One that the model does not have is the lowest:
+/// whoever was held back by a band must not gain by its removal.
+fn band_of_key(admission: &ArchivedAdmission, name: Option<&str>) -> usize {
+    match name {
+        None => admission.bands.len().saturating_sub(1),
+        Some(name) => admission.band(name.as_bytes()).unwrap_or(0),
+    }
+}
+
+fn profile_row(table: &ArchivedRouteTable, name: &[u8]) -> Option<u32> {
+    let row = table.profiles.iter().position(|profile| profile.name.as_bytes() == name)?;
+    // Rows are counted in 32 bits; profiles are bounded far below.
+    u32::try_from(row).ok()
+}
+
 fn profile(table: &ArchivedRouteTable, name: &[u8]) -> Result<u32, ApiError> {
-    if let Some(row) = table.profiles.iter().position(|profile| profile.name.as_bytes() == name) {
-        // Rows are counted in 32 bits; profiles are bounded far below.
-        return Ok(u32::try_from(row).unwrap_or(u32::MAX));
+    if let Some(row) = profile_row(table, name) {
+        return Ok(row);
     }
     let known: Vec<&str> = table.profiles.iter().take(NAMES_SHOWN).map(|profile| profile.name.as_str()).collect();
     let shown: String = String::from_utf8_lossy(name).chars().take(64).collect();

@@ -20,14 +20,15 @@ use llmgw_types::ArchivedRouteTable;
 use llmgw_types::snapshot::Units;
 
 use crate::account::Recorded;
-use crate::arrived::{Arrived, Resolved};
+use crate::arrived::Arrived;
 use crate::attempt::{self, Request};
 use crate::core::{Added, Core};
 use crate::cut::parting;
 use crate::door::ClientIo;
 use crate::error::{ApiError, Reason};
 use crate::finish::Finish;
-use crate::handlers::{health, models, stored};
+use crate::handlers::{health, me, models, stored};
+use crate::identity::Stranger;
 use crate::piece::Broken;
 use crate::prompt::model_row;
 use crate::relay::{self, Answer};
@@ -44,6 +45,16 @@ pub(crate) async fn serve(core: &Rc<Core>, head: &RequestHead, conn: &mut Server
     let route = route(head.method(), path);
     finish.route(route.clone());
     finish.errors_as(error_style(path));
+    if route.needs_key() {
+        match core.identify(head, finish.began_wall()) {
+            Ok(caller) => caller.into_iter().for_each(|caller| finish.is_of(caller)),
+            Err(Stranger { error, caller }) => {
+                caller.into_iter().for_each(|caller| finish.is_of(*caller));
+                return respond::error(conn, &error, finish).await;
+            }
+        }
+    }
+    let caller = finish.caller();
     let outcome = match (route, core.tables()) {
         (Route::Inference(route), Some(tables)) => {
             infer(core, &tables, head, route, query, conn, finish).await.map(|()| None)
@@ -51,8 +62,13 @@ pub(crate) async fn serve(core: &Rc<Core>, head: &RequestHead, conn: &mut Server
         (Route::Stored(stored), Some(tables)) => {
             stored::serve(core, &tables, head, stored, query, conn, finish).await.map(|()| None)
         }
-        (Route::Models, Some(tables)) => Ok(Some((200, models::list(&tables)))),
-        (Route::Model(name), Some(tables)) => models::one(&tables, &name).map(|body| Some((200, body))),
+        (Route::Models, Some(tables)) => {
+            core.with_rights(caller, |rights| Ok(Some((200, models::list(&tables, rights)))))
+        }
+        (Route::Model(name), Some(tables)) => {
+            core.with_rights(caller, |rights| Ok(Some((200, models::one(&tables, rights, &name)?))))
+        }
+        (Route::Me, _) => core.with_rights(caller, |rights| Ok(Some((200, me::show(rights)?)))),
         (Route::Health, _) => Ok(Some((200, b"{\"status\":\"ok\"}\n".to_vec()))),
         (Route::Ready, _) => Ok(Some(health::ready(core))),
         (Route::WrongMethod { allow }, _) => return respond::wrong_method(conn, allow, finish).await,
@@ -87,15 +103,17 @@ async fn infer(
     finish.received(received);
     let deadline = received + core.settings.timeouts.total;
     let is_streaming = route.streams == Streams::OnRequest && intake.is_streaming();
-    let arrived = Arrived { head, intake: &intake, takes_places: route.waits, is_streaming, received, deadline };
-    let Resolved { mut routing, wanted, at_gates } = match race(arrived.resolve(core, tables), conn.reader.gone()).await
-    {
+    let caller = finish.caller().copied();
+    let arrived =
+        Arrived { head, caller, intake: &intake, takes_places: route.waits, is_streaming, received, deadline };
+    let resolved = match race(arrived.resolve(core, tables), conn.reader.gone()).await {
         Either::Left(resolved) => resolved?,
         Either::Right(()) => return Ok(()),
     };
-    let asked_row = model_row(tables.routes(), wanted.model).unwrap_or(RowIdx::OTHER.0);
-    finish.on_the_record(Recorded::on(route, asked_row, wanted.tokens));
-    let mut tries = Tries::new(core, tables.clone(), wanted, &intake, at_gates, routing.subject());
+    let asked_row = model_row(tables.routes(), resolved.wanted.model).unwrap_or(RowIdx::OTHER.0);
+    finish.on_the_record(Recorded::on(route, asked_row, resolved.wanted.tokens));
+    let mut tries = Tries::new(core, tables.clone(), &resolved, &intake);
+    let mut routing = resolved.routing;
     let first = tries.first(received, None, routing.explanation());
     routing.tell(tables, finish);
     let mut at = match first? {

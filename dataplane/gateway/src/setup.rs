@@ -10,6 +10,7 @@ use llmgw_router::metrics::CoreCells;
 use llmgw_router::prefix::{Seed, StampTable};
 use llmgw_router::readiness::Readiness;
 use llmgw_router::settings::Settings;
+use llmgw_router::tenants::Tenants;
 use llmgw_router::usage::UsageRing;
 use llmgw_runtime::mailbox::{Inbox, Latest, Post};
 use llmgw_types::CoreId;
@@ -28,6 +29,8 @@ pub struct CoreSetup {
     pub core_count: u32,
     /// Where publications are put for it.
     pub feed: Arc<Latest<Feed>>,
+    /// Where tables of who may ask are put for it; none where nobody is asked for a key.
+    pub tenants: Option<Arc<Latest<Tenants>>>,
     /// The load board.
     pub board: Arc<Board>,
     /// Where prompts are cached.

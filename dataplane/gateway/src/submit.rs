@@ -184,7 +184,7 @@ async fn anew<'a>(
         }
     };
     let resolved = arrived.resolve(core, &tables).await?;
-    tries.keep_to(tables, resolved.wanted, resolved.at_gates);
+    tries.keep_to(tables, &resolved);
     *routing = resolved.routing;
     loop {
         let now = Mono::now();

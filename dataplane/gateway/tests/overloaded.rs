@@ -125,6 +125,7 @@ fn what_a_lane_has_no_room_for_is_refused_at_once_and_the_rest_waits() {
         post: mesh.post(0),
         core_count: 2,
         feed,
+        tenants: None,
         prefixes: Arc::new(StampTable::new(64, Ledger::new(2, board.slot_count()))),
         board,
         seed: Seed::drawn(&mut Chance::seeded(1)),

@@ -2,7 +2,7 @@
 //! which turns rows and slots into names.
 
 use crossbeam::queue::ArrayQueue;
-use llmgw_types::RequestId;
+use llmgw_types::{RequestId, ShortId};
 
 /// Records a core may have waiting; more are dropped and counted.
 pub const RING_CAPACITY: usize = 4096;
@@ -27,6 +27,8 @@ pub struct AccessRecord {
     pub id: RequestId,
     /// When it ended, unix milliseconds.
     pub at_unix_ms: u64,
+    /// The key it came with, and that key's project.
+    pub caller: Option<(ShortId, ShortId)>,
     /// Its method, in capitals.
     pub method: &'static str,
     /// The route it took: a fixed word, never what the client wrote.

@@ -5,7 +5,7 @@
 //! (when: the gate and the queue behind it), [`scheduler`] (where: filter, score, pick), [`prefix`] (where a prompt is
 //! likely cached), [`session`] (whose engine a
 //! session belongs to), [`session_table`] (what must be remembered of it), [`breaker`] (who is kept from requests),
-//! [`feed`] and [`message`] (what cores are told), [`metrics`].
+//! [`feed`], [`tenants`] and [`message`] (what cores are told), [`metrics`].
 //!
 //! Invariants: a request that was counted up is counted down exactly once, whatever ends it; nothing is sent to an
 //! endpoint that a filter dropped; a decision allocates nothing.
@@ -25,6 +25,7 @@ pub mod scheduler;
 pub mod session;
 pub mod session_table;
 pub mod settings;
+pub mod tenants;
 pub mod usage;
 
 pub use board::Board;

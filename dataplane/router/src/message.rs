@@ -108,6 +108,10 @@ pub enum CoreMessage {
     ///
     /// From: side. Bound: one a publication. Loss: the next publication says it again.
     FeedReady,
+    /// Newer [`crate::tenants::Tenants`] lie ready.
+    ///
+    /// From: the thread that watches the store. Bound: one a publication. Loss: never, it waits in the outbox.
+    TenantsReady,
     /// A request failed at an endpoint that the receiver owns.
     ///
     /// From: any core. Bound: one an attempt. Loss: where the lane is full the next failure says it again.

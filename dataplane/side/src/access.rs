@@ -63,7 +63,8 @@ fn line(record: &AccessRecord, view: &View, format: Format) -> Vec<u8> {
         pool: names.map(|[_, pool]| pool),
         replica: record.slot.and_then(|slot| view.replica(BoardSlot(slot))),
         node: None,
-        key_id: None,
+        key_id: record.caller.as_ref().map(|(key, _)| key.as_str()),
+        project_id: record.caller.as_ref().map(|(_, project)| project.as_str()),
         is_streamed: record.is_streamed,
         attempt_count: record.attempt_count,
         body_us: record.body_us,
@@ -87,7 +88,7 @@ fn line(record: &AccessRecord, view: &View, format: Format) -> Vec<u8> {
 #[cfg(test)]
 pub(crate) mod tests {
     use llmgw_router::board::Board;
-    use llmgw_types::{CoreId, RequestId};
+    use llmgw_types::{CoreId, RequestId, ShortId};
 
     use super::*;
     use crate::table::{Addrs, Book, table};
@@ -96,6 +97,7 @@ pub(crate) mod tests {
         AccessRecord {
             id: RequestId::new(1_000, CoreId(0), 7),
             at_unix_ms: 1_500,
+            caller: ShortId::of("key-1").zip(ShortId::of("proj-1")),
             method: "POST",
             route: "/v1/chat/completions",
             status: 502,
@@ -142,6 +144,7 @@ pub(crate) mod tests {
             (&"org/m".into(), &"ib0/h100".into(), &"gpu-1".into())
         );
         assert_eq!(line["request_id"], record(1, None).id.to_string());
+        assert_eq!((&line["key_id"], &line["project_id"]), (&"key-1".into(), &"proj-1".into()));
         assert_eq!((&line["status"], &line["reason"]), (&502.into(), &"broken_stream".into()));
         assert_eq!((&line["attempt_count"], &line["first_token_ms"]), (&2.into(), &1.5.into()));
     }

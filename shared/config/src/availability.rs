@@ -22,7 +22,6 @@ pub(crate) enum Rule {
 
 /// Keys whose feature is not there.
 const KEYS: &[(&str, Rule)] = &[
-    ("auth", Rule::Off),
     ("agent_listen", Rule::Off),
     ("agent_tls", Rule::Off),
     ("agent_plaintext", Rule::Off),

@@ -52,6 +52,7 @@ pub(crate) fn check(
         admin_listen,
         admin_token,
         tls,
+        auth: tree.auth.value,
         cores: tree.cores.value,
         side_cpus: tree.side_cpus.value,
         store,

@@ -11,7 +11,7 @@ use llmgw_types::EngineKind;
 use llmgw_types::snapshot::Units;
 
 use crate::error::WithoutEffect;
-use crate::server::{PickerKind, Scheduling};
+use crate::server::{Auth, PickerKind, Scheduling};
 use crate::url::EngineUrl;
 use crate::values::CoreCount;
 
@@ -29,6 +29,8 @@ pub struct ServerConfig {
     pub admin_token: Option<Secret>,
     /// What is shown to clients, the first to those that name no host; empty: plain HTTP.
     pub tls: Vec<CertificateConfig>,
+    /// Whether clients need a key.
+    pub auth: Auth,
     /// Data-plane threads; never exactly 0.
     pub cores: CoreCount,
     /// CPUs kept for everything else; 0 shares.

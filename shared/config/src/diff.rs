@@ -44,6 +44,7 @@ use Takes::{AtOnce, AtRestart};
 static KEYS: &[Key] = &[
     key("listen", AtRestart, |c| c.listen.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
     key("admin_listen", AtRestart, |c| c.admin_listen.to_string()),
+    key("auth", AtRestart, |c| c.auth.word().to_owned()),
     key("cores", AtRestart, |c| count(c.cores)),
     key("side_cpus", AtRestart, |c| count(c.side_cpus)),
     key("store.path", AtRestart, |c| c.store.path.display().to_string()),
@@ -184,6 +185,7 @@ pub fn applicable(configured: ServerConfig, running: &ServerConfig) -> ServerCon
     ServerConfig {
         listen: running.listen.clone(),
         admin_listen: running.admin_listen,
+        auth: running.auth,
         cores: running.cores,
         side_cpus: running.side_cpus,
         store: running.store.clone(),
@@ -397,12 +399,13 @@ mod tests {
         check(
             &format!("endpoints: {TWO}"),
             &format!(
-                "listen: ':1'\nadmin_listen: '127.0.0.1:2'\ncores: 3\nside_cpus: 1\n\
+                "listen: ':1'\nadmin_listen: '127.0.0.1:2'\nauth: keys\ncores: 3\nside_cpus: 1\n\
                  router: {{ retries: 0, prefix: {{ approx_tree: {{ max_tree_size: 5000 }} }} }}\nendpoints: {TWO}"
             ),
             "router.retries from 2 to 0",
-            "listen from 0.0.0.0:8080 to 0.0.0.0:1; admin_listen from 127.0.0.1:9090 to 127.0.0.1:2; cores from auto \
-             to 3; side_cpus from auto to 1; router.prefix.approx_tree.max_tree_size from 2000000 to 5000",
+            "listen from 0.0.0.0:8080 to 0.0.0.0:1; admin_listen from 127.0.0.1:9090 to 127.0.0.1:2; auth from none to \
+             keys; cores from auto to 3; side_cpus from auto to 1; router.prefix.approx_tree.max_tree_size from \
+             2000000 to 5000",
         );
     }
 }

@@ -90,8 +90,8 @@ section! {
 section! {
     /// What is kept on disk.
     pub struct Store {
-        /// The database file: keys, usage, audit trail. Made where another path than the default is written; at the
-        /// default path, one that is there is used.
+        /// The database file: keys, usage, audit trail. Made where keys are on or another path than the default is
+        /// written; else, at the default path, one that is there is used.
         path: String = "/var/lib/llmgw/llmgw.db",
     }
 }

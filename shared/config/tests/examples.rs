@@ -42,7 +42,7 @@ fn the_example_holds_every_key_and_every_default() {
 fn what_has_no_effect_in_this_version_is_named() {
     let config = load(EXAMPLE, &[]).expect("the example");
     let named: Vec<&str> = config.without_effect.iter().map(|key| key.key.as_str()).collect();
-    for key in ["auth", "agent_listen", "agent_tls", "fabrics"] {
+    for key in ["agent_listen", "agent_tls", "fabrics"] {
         assert!(named.contains(&key), "{key} is not named in {named:?}");
     }
     for key in ["endpoints[0].batch_capacity", "endpoints[0].kv_capacity_tokens"] {
@@ -60,7 +60,6 @@ fn what_turns_something_on_that_is_not_there_is_refused_and_all_else_is_understo
     let secrets = [("LLMGW_ADMIN_TOKEN", "t"), ("VLLM_KEY", "k")];
     let error = load(EVERYTHING_ON, &secrets).expect_err("features that are not there").to_string();
     let expected = "\
-server.yaml:5:1: auth is not available in this version; leave it out, or write none
 server.yaml:8:14: tls.cert: file /etc/llmgw/api.pem cannot be read: No such file or directory (os error 2)
 server.yaml:8:39: tls.key: file /etc/llmgw/api-key.pem cannot be read: No such file or directory (os error 2)
 server.yaml:9:1: agent_listen is not available in this version; leave it out

@@ -25,6 +25,7 @@ pub struct AccessLine<'a> {
     pub replica: Option<&'a str>,
     pub node: Option<&'a str>,
     pub key_id: Option<&'a str>,
+    pub project_id: Option<&'a str>,
     pub is_streamed: bool,
     pub attempt_count: u32,
     pub body_us: Option<u64>,
@@ -69,6 +70,7 @@ impl AccessLine<'_> {
         line.text("replica", self.replica);
         line.text("node", self.node);
         line.text("key_id", self.key_id);
+        line.text("project_id", self.project_id);
         line.raw("is_streamed", format_args!("{}", self.is_streamed));
         line.number("attempt_count", Some(self.attempt_count.into()));
         line.millis("body_ms", self.body_us);
@@ -157,6 +159,7 @@ mod tests {
         replica: Some("a\"\n\\\u{1}é"),
         node: None,
         key_id: None,
+        project_id: None,
         is_streamed: true,
         attempt_count: 1,
         body_us: Some(90),

@@ -6,6 +6,7 @@
 mod admission;
 mod decide;
 mod head;
+mod keys;
 mod prefix;
 mod table;
 mod text;
@@ -46,7 +47,7 @@ macro_rules! part {
     };
 }
 
-pub(crate) static PARTS: [Part; 47] = [
+pub(crate) static PARTS: [Part; 51] = [
     part!("decide/max-score/5", decide::alone(5, "max-score", 1); clean, bar 500.0),
     part!("decide/max-score/100", decide::alone(100, "max-score", 1); clean, bar 4_000.0),
     part!("decide/max-score/1000", decide::alone(1_000, "max-score", 1); clean, bar 30_000.0),
@@ -88,6 +89,10 @@ pub(crate) static PARTS: [Part; 47] = [
     part!("head/parse-request", head::parse_request()),
     part!("head/parse-response", head::parse_response()),
     part!("head/write-request", head::write_request()),
+    part!("keys/digest", keys::hash(); clean),
+    part!("keys/look-up/100000", keys::known(100_000); clean, bar 100.0),
+    part!("keys/look-up-in-vain/100000", keys::unknown(100_000); clean, bar 100.0),
+    part!("keys/swap/100000", keys::swap(100_000); clean, bar 200_000.0),
     part!("snapshot/write/100", table::write(100)),
     part!("snapshot/write/1000", table::write(1_000)),
     part!("snapshot/check/100", table::check(100)),

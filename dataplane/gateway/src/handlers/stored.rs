@@ -14,6 +14,7 @@ use llmgw_runtime::timer::timeout_at;
 use llmgw_runtime::{Either, race};
 use llmgw_types::BoardSlot;
 use llmgw_types::snapshot::{ArchivedModelRoute, ArchivedRouteTable};
+use llmgw_types::tenants::Caller;
 
 use crate::attempt::{self, Request};
 use crate::core::Core;
@@ -21,6 +22,7 @@ use crate::cut::parting;
 use crate::door::ClientIo;
 use crate::error::{ApiError, Reason};
 use crate::finish::Finish;
+use crate::identity::{Rights, scope};
 use crate::piece::Broken;
 use crate::relay::{self, Answer};
 use crate::route::{Act, Stored};
@@ -32,12 +34,13 @@ use crate::whole;
 const ID_SHOWN_MAX: usize = 64;
 
 /// The endpoint that holds a response, as far as it is known.
-pub(crate) async fn holder(core: &Core, id: &str) -> Option<Holder> {
-    core.sessions.locate(subject(id)).await
+pub(crate) async fn holder(core: &Core, caller: Option<&Caller>, id: &str) -> Option<Holder> {
+    core.sessions.locate(subject(caller, id.as_bytes())).await
 }
 
-fn subject(id: &str) -> Subject {
-    Subject::Response(key_hash(id.as_bytes()))
+/// What a response is known by: to callers of one project, where there are keys.
+pub(crate) fn subject(caller: Option<&Caller>, id: &[u8]) -> Subject {
+    Subject::Response(key_hash(id).wrapping_add(scope(caller)))
 }
 
 /// The slot of the endpoint that holds a response, for a request that no other one can serve. One that failed a moment
@@ -78,7 +81,8 @@ fn shown(id: &str) -> String {
     id.chars().take(ID_SHOWN_MAX).collect()
 }
 
-fn serves(table: &ArchivedRouteTable, model: &ArchivedModelRoute, slot: BoardSlot) -> bool {
+/// Whether the endpoint is in one of the model's pools.
+pub(crate) fn serves(table: &ArchivedRouteTable, model: &ArchivedModelRoute, slot: BoardSlot) -> bool {
     let pools = model.pools.iter().filter_map(|pool| table.pools.get(pool.to_native() as usize));
     let members = pools.flat_map(|pool| pool.members.iter());
     let mut rows = members.filter_map(|member| table.endpoints.get(member.endpoint.to_native() as usize));
@@ -101,12 +105,14 @@ pub(crate) async fn serve(
     let began = Mono::now();
     let deadline = began + core.settings.timeouts.total;
     let unknown = || ApiError::new(Reason::ResponseNotFound, format!("response `{id}` is not known here"));
-    let holder = match race(holder(core, id), conn.reader.gone()).await {
+    let caller = finish.caller().copied();
+    let holder = match race(holder(core, caller.as_ref(), id), conn.reader.gone()).await {
         Either::Left(holder) => holder.ok_or_else(unknown)?,
         Either::Right(()) => return Ok(()),
     };
     let slot = reach(core, tables, holder, id, None)?;
-    let (model, grant) = place(core, tables, slot, began).ok_or_else(unknown)?;
+    let placed = core.with_rights(caller.as_ref(), |rights| Ok(place(core, tables, rights, slot, began)));
+    let (model, grant) = placed?.ok_or_else(unknown)?;
     let table = tables.routes();
     let served = served(table, model, &grant);
     let metric_row = table.pools.get(grant.pool.idx()).map_or(0, |pool| pool.metric_row.to_native());
@@ -161,7 +167,7 @@ pub(crate) async fn serve(
         return whole::send_error(conn, &told(arrived), &body, finish).await;
     }
     if act == Act::Delete {
-        core.sessions.tell(subject(id), None);
+        core.sessions.tell(subject(caller.as_ref(), id.as_bytes()), None);
     }
     let broken = if is_event_stream(&answer) {
         match relay::open(&mut upstream).await {
@@ -191,11 +197,13 @@ pub(crate) async fn serve(
     }
 }
 
-/// A place at the endpoint by way of a model it serves, which is also what its answer is headed with.
-fn place(core: &Core, tables: &Tables, slot: BoardSlot, now: Mono) -> Option<(u32, Grant)> {
+/// A place at the endpoint by way of a model it serves and the caller may use, which is also what its answer is headed
+/// with.
+fn place(core: &Core, tables: &Tables, rights: Option<Rights<'_>>, slot: BoardSlot, now: Mono) -> Option<(u32, Grant)> {
     let table = tables.routes();
     let mut models = (0u32..).zip(table.models.iter());
-    let (model, _) = models.find(|(_, route)| serves(table, route, slot))?;
+    let is_allowed = |route: &ArchivedModelRoute| rights.is_none_or(|rights| rights.allows(&route.name));
+    let (model, _) = models.find(|(_, route)| is_allowed(route) && serves(table, route, slot))?;
     let wanted = Wanted { model, pinned: Some(slot), now, ..Wanted::default() };
     let mut dispatcher = core.dispatcher.borrow_mut();
     let grant = dispatcher.dispatch(tables.map(), &wanted, None);
