@@ -64,6 +64,8 @@ struct Life {
     /// Records that it took, in order.
     taken: Vec<u128>,
     refused: u64,
+    /// Bytes of segments that it may have: what was left by others is there, however much it is.
+    bytes_max: u64,
 }
 
 impl Life {
@@ -127,7 +129,8 @@ impl World {
         let name = move |number| format!("{life:06}.{number:08}.segment");
         let writer = Writer::new(self.disk.clone(), options, tail.clone(), cells.clone(), name);
         let reader = Reader::new(self.disk.clone(), ToStore::new(&self.disk), tail.clone(), cells.clone());
-        Life { writer, reader, tail, cells, taken: Vec::new(), refused: 0 }
+        let bytes_max = BYTES_MAX.max(tail.bytes());
+        Life { writer, reader, tail, cells, taken: Vec::new(), refused: 0, bytes_max }
     }
 
     fn live(&mut self, life: &mut Life, steps: &mut u64) -> Result<Ended, String> {
@@ -157,8 +160,8 @@ impl World {
                 }
                 _ => {}
             }
-            if life.tail.bytes() > BYTES_MAX {
-                return Err(format!("{} bytes in segments, {BYTES_MAX} at most", life.tail.bytes()));
+            if life.tail.bytes() > life.bytes_max {
+                return Err(format!("{} bytes in segments, {} at most", life.tail.bytes(), life.bytes_max));
             }
             let left = self.disk.0.borrow_mut().left.take();
             if let Some(left) = left {
