@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::calendar;
 use crate::scope::Scope;
 
 /// How long a budget runs, by the calendar of its time zone.
@@ -102,7 +103,7 @@ impl LimitsRow {
             if limits.budget_micros.is_none() {
                 return Err(LimitsFault::ZoneWithoutBudget);
             }
-            if !is_zone(zone) {
+            if !calendar::is_zone(zone) {
                 return Err(LimitsFault::Zone(zone.clone()));
             }
         }
@@ -123,15 +124,6 @@ impl LimitsRow {
         }
         Ok(())
     }
-}
-
-/// Whether a text has the shape of a zone's name: parts of letters, digits, `_`, `+` and `-`, each begun by a letter.
-fn is_zone(text: &str) -> bool {
-    let is_part = |part: &str| {
-        part.starts_with(|first: char| first.is_ascii_alphabetic())
-            && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'+' | b'-'))
-    };
-    text.len() <= 64 && (text == "UTC" || text.contains('/')) && text.split('/').all(is_part)
 }
 
 /// The models that every level of a chain allows: none for every model.

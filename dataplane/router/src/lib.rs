@@ -3,9 +3,9 @@
 //!
 //! Reading order: [`dispatcher`] (pick and count in one step), [`board`] (who writes which cell), [`admission`]
 //! (when: the gate and the queue behind it), [`scheduler`] (where: filter, score, pick), [`prefix`] (where a prompt is
-//! likely cached), [`session`] (whose engine a
-//! session belongs to), [`session_table`] (what must be remembered of it), [`breaker`] (who is kept from requests),
-//! [`feed`], [`tenants`] and [`message`] (what cores are told), [`metrics`].
+//! likely cached), [`limiter`] (who may use what is left of a tenant's limits, which [`quota`] counts), [`session`]
+//! (whose engine a session belongs to), [`session_table`] (what must be remembered of it), [`breaker`] (who is kept
+//! from requests), [`feed`], [`tenants`] and [`message`] (what cores are told), [`metrics`].
 //!
 //! Invariants: a request that was counted up is counted down exactly once, whatever ends it; nothing is sent to an
 //! endpoint that a filter dropped; a decision allocates nothing.
@@ -17,9 +17,11 @@ pub mod breaker;
 pub mod dispatcher;
 pub mod endpoint;
 pub mod feed;
+pub mod limiter;
 pub mod message;
 pub mod metrics;
 pub mod prefix;
+pub mod quota;
 pub mod readiness;
 pub mod scheduler;
 pub mod session;

@@ -117,7 +117,15 @@ pub(crate) const ROOMS: &[Room] = &[
     Room { package: "llmgw-behaviour", may_use: Only(&["llmgw-test-kit"]) },
     Room {
         package: "llmgw-sim",
-        may_use: Only(&["llmgw-kit", "llmgw-types", "llmgw-obs", "llmgw-router", "llmgw-journal", "llmgw-engine-sim"]),
+        may_use: Only(&[
+            "llmgw-kit",
+            "llmgw-types",
+            "llmgw-obs",
+            "llmgw-router",
+            "llmgw-tenancy",
+            "llmgw-journal",
+            "llmgw-engine-sim",
+        ]),
     },
     Room { package: "x", may_use: Only(&[]) },
 ];

@@ -1,5 +1,7 @@
 //! What went wrong in worlds, counted by kind: a run in which a kind of trouble hardly came up shows nothing of it.
 
+use crate::mutants::World;
+
 /// A kind of trouble.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trouble {
@@ -27,9 +29,19 @@ pub(crate) enum Trouble {
     CacheFull,
     RetriedAnew,
     Foreign,
+    FromLease,
+    SliceGiven,
+    Recalled,
+    RefusedByOwner,
+    LateVerdict,
+    NeverRan,
+    MoreThanReserved,
+    LimitsChanged,
+    ClockStepped,
+    PeriodEdge,
 }
 
-pub(crate) const KINDS: [(Trouble, &str); 24] = [
+pub(crate) const KINDS: [(Trouble, &str); 34] = [
     (Trouble::Burst, "burst of arrivals"),
     (Trouble::EngineDied, "engine dies with its requests"),
     (Trouble::EngineSlow, "engine slows down"),
@@ -54,11 +66,27 @@ pub(crate) const KINDS: [(Trouble, &str); 24] = [
     (Trouble::CacheFull, "caches fill above their ceiling, or empty"),
     (Trouble::RetriedAnew, "retry through the gates anew"),
     (Trouble::Foreign, "others use an engine past the gateway"),
+    (Trouble::FromLease, "admitted from a lease"),
+    (Trouble::SliceGiven, "slice given"),
+    (Trouble::Recalled, "slice asked back"),
+    (Trouble::RefusedByOwner, "refused by the owner of a limit"),
+    (Trouble::LateVerdict, "yes to a closed slot"),
+    (Trouble::NeverRan, "engine never answered"),
+    (Trouble::MoreThanReserved, "more used than reserved"),
+    (Trouble::LimitsChanged, "limits changed, or a key revoked"),
+    (Trouble::ClockStepped, "wall clock steps"),
+    (Trouble::PeriodEdge, "period of a budget ends"),
 ];
 
 /// Counts by kind, in the order of [`KINDS`].
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fired([u64; KINDS.len()]);
+
+impl Default for Fired {
+    fn default() -> Self {
+        Self([0; KINDS.len()])
+    }
+}
 
 impl Fired {
     pub(crate) fn count(&mut self, trouble: Trouble) {
@@ -67,6 +95,18 @@ impl Fired {
 
     pub(crate) fn add(&mut self, other: &Self) {
         self.0.iter_mut().zip(other.0).for_each(|(sum, count)| *sum += count);
+    }
+
+    /// Those that can come up in worlds of that kind.
+    pub(crate) fn of(&self, kind: World) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        let first = Trouble::FromLease as usize;
+        let shared = [Trouble::CoreStood, Trouble::LeftQueue, Trouble::LeftRunning, Trouble::LaneFull];
+        let all = KINDS.iter().zip(self.0).enumerate();
+        let is_of = move |at: usize, trouble: Trouble| match kind {
+            World::Gate => at < first,
+            World::Limits => at >= first || shared.contains(&trouble),
+        };
+        all.filter(move |(at, ((trouble, _), _))| is_of(*at, *trouble)).map(|(_, ((_, name), count))| (*name, count))
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {

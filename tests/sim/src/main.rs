@@ -2,7 +2,8 @@
 //! command that shows it again, and its last events.
 //!
 //! Reading order: `world` (what is shared, what is a step), `drive` (who moves), `core` and `side` (the actors),
-//! `truth` and `check` (what must hold), `plan` (what worlds are like), `mutants`. `journal` is a world of its own.
+//! `truth` and `check` (what must hold), `plan` (what worlds are like), `mutants`. `limits` (tenants) and `journal` are
+//! worlds of their own.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool talks on its standard streams")]
 
@@ -15,6 +16,7 @@ mod engines;
 mod fired;
 mod journal;
 mod lanes;
+mod limits;
 mod mutants;
 mod plan;
 mod requests;

@@ -1,6 +1,7 @@
 //! The planted mistakes: those of the router's own code, and those of whoever calls it.
 
 use llmgw_router::admission::Fault;
+use llmgw_router::limiter::Fault as LimitFault;
 
 /// One mistake in an otherwise sound world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +18,37 @@ pub(crate) enum Mutant {
     DrainingNotShown,
     /// A client that leaves the queue is not withdrawn, and its slot stays open.
     WithdrawnAndAnswered,
+    /// In the leases' code.
+    Limits(LimitFault),
+}
+
+impl Mutant {
+    /// The kind of world in which it can be seen.
+    pub(crate) fn world(self) -> World {
+        match self {
+            Self::Limits(_) => World::Limits,
+            _ => World::Gate,
+        }
+    }
+}
+
+/// What worlds are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum World {
+    /// Pools, queues and engines.
+    Gate,
+    /// Tenants and their limits.
+    Limits,
+}
+
+impl World {
+    /// The word on the command line.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Gate => "gate",
+            Self::Limits => "limits",
+        }
+    }
 }
 
 /// All of them, by name.
@@ -41,4 +73,23 @@ pub(crate) const ALL: &[(&str, Mutant)] = &[
     ("new room without a nudge", Mutant::RoomWithoutNudge),
     ("grant to a draining endpoint", Mutant::DrainingNotShown),
     ("withdrawn and answered", Mutant::WithdrawnAndAnswered),
+    ("settled twice", Mutant::Limits(LimitFault::SettledTwice)),
+    ("return of a slice lost", Mutant::Limits(LimitFault::SliceLost)),
+    ("lease after revoke", Mutant::Limits(LimitFault::LeaseAfterRevoke)),
+    ("refusal without recall", Mutant::Limits(LimitFault::RefusesWithoutRecall)),
+    ("slice while a recall is out", Mutant::Limits(LimitFault::SliceDuringRecall)),
+    ("lease kept after its recall", Mutant::Limits(LimitFault::KeepsAfterRecall)),
+    ("window charged at the grant of the slice", Mutant::Limits(LimitFault::ChargesAtGrant)),
+    ("lease lapses by the owner's clock", Mutant::Limits(LimitFault::LapsesByOwnersClock)),
+    ("refund in the current tick", Mutant::Limits(LimitFault::RefundInCurrentTick)),
+    ("use stamped when reported", Mutant::Limits(LimitFault::UseStampedAtReport)),
+    ("late verdict ignored", Mutant::Limits(LimitFault::LateVerdictIgnored)),
+    ("one level forgotten", Mutant::Limits(LimitFault::OrgForgotten)),
+    ("refunds kept at a recall", Mutant::Limits(LimitFault::RefundsKept)),
+    ("lease over the end of a period", Mutant::Limits(LimitFault::LeaseOverPeriod)),
+    ("old period counted in the new", Mutant::Limits(LimitFault::OldPeriodCounted)),
+    ("a clock that steps back opens the period before", Mutant::Limits(LimitFault::ClockStepsBack)),
+    ("window a tick short", Mutant::Limits(LimitFault::ShortWindow)),
+    ("tokens above the reservation forgotten", Mutant::Limits(LimitFault::ExcessForgotten)),
+    ("place of a cut request kept", Mutant::Limits(LimitFault::PlaceKept)),
 ];

@@ -10,7 +10,8 @@ use llmgw_kit::chance::Chance;
 use crate::drive::{self, Outcome};
 use crate::fired::Fired;
 use crate::journal;
-use crate::mutants::{self, Mutant};
+use crate::limits;
+use crate::mutants::{self, Mutant, World};
 
 const HELP: &str = "\
 sim --seed N [--steps N]           one world, with its last events if it breaks
@@ -18,6 +19,7 @@ sim --seeds N [--from N] [--steps N]
                                    N worlds, from a seed on; a fresh one unless --from says which
 sim --mutants [--steps N]          every planted mistake must be found within 200 seeds
 sim --ci                           a fixed and a fresh set, then the mutants: what CI runs
+      [--world gate|limits]        what worlds are of: gates unless said, both with --mutants and --ci
       [--mutant NAME]              with --seed and --seeds: with that mistake planted
 sim journal …                      worlds of the journal of usage; `sim journal` says more
       [--threads N]                worlds at once; as many as there are CPUs unless said
@@ -30,6 +32,10 @@ const MUTANT_STEPS: u64 = 60_000;
 const MUTANT_SEEDS: u64 = 200;
 /// Worlds of each set in CI.
 const CI_SEEDS: u64 = 1_500;
+/// The same, of tenants: what can go wrong there comes up often.
+const CI_LIMIT_SEEDS: u64 = 400;
+/// Steps of a world of tenants with a mistake in it.
+const LIMIT_MUTANT_STEPS: u64 = 12_000;
 
 #[derive(Default)]
 struct Wanted {
@@ -38,6 +44,7 @@ struct Wanted {
     from: Option<u64>,
     steps: Option<u64>,
     mutant: Option<String>,
+    world: Option<String>,
     threads: Option<u64>,
     is_mutants: bool,
     is_ci: bool,
@@ -60,6 +67,7 @@ fn read(words: Vec<String>) -> Result<Option<Wanted>, String> {
             "--threads" => number(&mut wanted.threads)?,
             "--mutants" => wanted.is_mutants = true,
             "--ci" => wanted.is_ci = true,
+            "--world" => wanted.world = Some(words.next().ok_or("--world wants a kind")?),
             "--mutant" => wanted.mutant = Some(words.next().ok_or("--mutant wants a name")?),
             "--help" | "-h" => return Ok(None),
             other => return Err(format!("{other:?} is not known\n{HELP}")),
@@ -83,16 +91,28 @@ pub(crate) fn main(words: Vec<String>) -> Result<(), String> {
         Some(name) => Some(named(name)?),
         None => None,
     };
-    let many = |from: u64, count: u64| Set { from, count, steps, mutant, threads }.run();
+    let kind = match (mutant, wanted.world.as_deref()) {
+        (Some((_, mutant)), _) => mutant.world(),
+        (None, None | Some("gate")) => World::Gate,
+        (None, Some("limits")) => World::Limits,
+        (None, Some(other)) => return Err(format!("no worlds of {other:?}; gate or limits")),
+    };
+    let of = |kind: World, from: u64, count: u64| Set { from, count, steps, mutant, threads, kind }.run();
+    let many = |from: u64, count: u64| of(kind, from, count);
     let fresh = || Chance::from_system().next_u64() >> 16;
     match (wanted.seed, wanted.seeds) {
-        (Some(seed), _) => one(seed, steps, mutant),
+        (Some(seed), _) => one(seed, steps, mutant, kind),
         (None, Some(count)) => many(wanted.from.unwrap_or_else(fresh), count),
-        (None, None) if wanted.is_mutants => all_mutants(wanted.steps.unwrap_or(MUTANT_STEPS), threads),
+        (None, None) if wanted.is_mutants => {
+            let only = wanted.world.is_some().then_some(kind);
+            all_mutants(wanted.steps.unwrap_or(MUTANT_STEPS), threads, only)
+        }
         (None, None) if wanted.is_ci => {
-            many(1, CI_SEEDS)?;
-            many(fresh(), CI_SEEDS)?;
-            all_mutants(MUTANT_STEPS, threads)?;
+            for (kind, seeds) in [(World::Gate, CI_SEEDS), (World::Limits, CI_LIMIT_SEEDS)] {
+                of(kind, 1, seeds)?;
+                of(kind, fresh(), seeds)?;
+            }
+            all_mutants(MUTANT_STEPS, threads, None)?;
             journal::ci()
         }
         (None, None) => {
@@ -109,8 +129,12 @@ fn named(name: &str) -> Result<(&'static str, Mutant), String> {
 }
 
 /// Runs a world; a panic within it breaks it too.
-fn world(seed: u64, steps: u64, mutant: Option<Mutant>, is_logged: bool) -> Outcome {
-    let outcome = catch_unwind(AssertUnwindSafe(|| drive::run(seed, steps, mutant, is_logged)));
+fn world(kind: World, seed: u64, steps: u64, mutant: Option<Mutant>, is_logged: bool) -> Outcome {
+    let outcome = catch_unwind(AssertUnwindSafe(|| match (kind, mutant) {
+        (World::Gate, mutant) => drive::run(seed, steps, mutant, is_logged),
+        (World::Limits, Some(Mutant::Limits(fault))) => limits::run(seed, steps, Some(fault), is_logged),
+        (World::Limits, _) => limits::run(seed, steps, None, is_logged),
+    }));
     outcome.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
@@ -119,8 +143,8 @@ fn world(seed: u64, steps: u64, mutant: Option<Mutant>, is_logged: bool) -> Outc
     })
 }
 
-fn one(seed: u64, steps: u64, mutant: Option<(&'static str, Mutant)>) -> Result<(), String> {
-    let outcome = world(seed, steps, mutant.map(|(_, mutant)| mutant), true);
+fn one(seed: u64, steps: u64, mutant: Option<(&'static str, Mutant)>, kind: World) -> Result<(), String> {
+    let outcome = world(kind, seed, steps, mutant.map(|(_, mutant)| mutant), true);
     match outcome.broken {
         None => {
             println!("seed {seed}: {} steps, {} requests, sound", outcome.steps, outcome.requests);
@@ -150,23 +174,25 @@ struct Set {
     steps: u64,
     mutant: Option<(&'static str, Mutant)>,
     threads: usize,
+    kind: World,
 }
 
 impl Set {
     fn run(&self) -> Result<(), String> {
         let (found, worlds, steps, requests, fired) = self.search();
         println!(
-            "seeds {} to {}: {worlds} worlds, {steps} steps, {requests} requests",
+            "{}: seeds {} to {}: {worlds} worlds, {steps} steps, {requests} requests",
+            self.kind.word(),
             self.from,
             self.from + self.count - 1
         );
-        for (name, count) in fired.iter() {
+        for (name, count) in fired.of(self.kind) {
             println!("{count:>9}  {name}");
         }
         let Some(Found { seed, broken }) = found else { return Ok(()) };
         let planted = self.mutant.map(|(name, _)| format!(" --mutant \"{name}\"")).unwrap_or_default();
-        let again = format!("cargo x sim --seed {seed} --steps {}{planted}", self.steps);
-        let _ = one(seed, self.steps, self.mutant);
+        let again = format!("cargo x sim --world {} --seed {seed} --steps {}{planted}", self.kind.word(), self.steps);
+        let _ = one(seed, self.steps, self.mutant, self.kind);
         Err(format!("seed {seed}: {broken}\nsee it again with: {again}"))
     }
 
@@ -185,7 +211,7 @@ impl Set {
                             break;
                         }
                         let seed = self.from + at;
-                        let outcome = world(seed, self.steps, self.mutant.map(|(_, mutant)| mutant), false);
+                        let outcome = world(self.kind, seed, self.steps, self.mutant.map(|(_, mutant)| mutant), false);
                         if let Ok(mut sum) = sum.lock() {
                             (sum.0, sum.1, sum.2) = (sum.0 + 1, sum.1 + outcome.steps, sum.2 + outcome.requests as u64);
                             sum.3.add(&outcome.fired);
@@ -205,11 +231,13 @@ impl Set {
     }
 }
 
-/// Every mistake must be found.
-fn all_mutants(steps: u64, threads: usize) -> Result<(), String> {
+/// Every mistake must be found; those of one kind of world, if only they are wanted.
+fn all_mutants(steps: u64, threads: usize, only: Option<World>) -> Result<(), String> {
     let mut missed = Vec::new();
-    for mutant in mutants::ALL {
-        let set = Set { from: 1, count: MUTANT_SEEDS, steps, mutant: Some(*mutant), threads };
+    for mutant in mutants::ALL.iter().filter(|(_, mutant)| only.is_none_or(|only| mutant.world() == only)) {
+        let kind = mutant.1.world();
+        let steps = if kind == World::Limits { steps.min(LIMIT_MUTANT_STEPS) } else { steps };
+        let set = Set { from: 1, count: MUTANT_SEEDS, steps, mutant: Some(*mutant), threads, kind };
         let (found, worlds, ..) = set.search();
         match found {
             Some(Found { seed, broken }) => println!("{:<42} seed {seed:>3}: {broken}", mutant.0),

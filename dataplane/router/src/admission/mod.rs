@@ -19,7 +19,7 @@ pub mod fault;
 pub mod gate;
 pub mod queue;
 pub mod saturation;
-mod slab;
+pub(crate) mod slab;
 
 use std::rc::Rc;
 use std::sync::Arc;

@@ -2,11 +2,11 @@
 //! more.
 
 /// No row.
-pub(super) const NONE: u32 = u32::MAX;
+pub(crate) const NONE: u32 = u32::MAX;
 
 /// Rows by number.
 #[derive(Debug)]
-pub(super) struct Slab<T> {
+pub(crate) struct Slab<T> {
     rows: Vec<Option<T>>,
     free: Vec<u32>,
 }
@@ -19,7 +19,7 @@ impl<T> Default for Slab<T> {
 
 impl<T> Slab<T> {
     /// Puts a value into a free row. Bounds are the callers': whatever holds a row holds a place in a bounded queue.
-    pub(super) fn insert(&mut self, value: T) -> u32 {
+    pub(crate) fn insert(&mut self, value: T) -> u32 {
         match self.free.pop() {
             Some(row) => {
                 self.rows[row as usize] = Some(value);
@@ -33,27 +33,27 @@ impl<T> Slab<T> {
     }
 
     /// Takes a value out, if the row holds one.
-    pub(super) fn remove(&mut self, row: u32) -> Option<T> {
+    pub(crate) fn remove(&mut self, row: u32) -> Option<T> {
         let value = self.rows.get_mut(row as usize)?.take()?;
         self.free.push(row);
         Some(value)
     }
 
-    pub(super) fn get(&self, row: u32) -> Option<&T> {
+    pub(crate) fn get(&self, row: u32) -> Option<&T> {
         self.rows.get(row as usize)?.as_ref()
     }
 
-    pub(super) fn get_mut(&mut self, row: u32) -> Option<&mut T> {
+    pub(crate) fn get_mut(&mut self, row: u32) -> Option<&mut T> {
         self.rows.get_mut(row as usize)?.as_mut()
     }
 
     /// Rows in use.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.rows.len() - self.free.len()
     }
 
     /// One past the highest row there ever was.
-    pub(super) fn end(&self) -> u32 {
+    pub(crate) fn end(&self) -> u32 {
         self.rows.len() as u32
     }
 }
