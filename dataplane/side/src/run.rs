@@ -220,10 +220,7 @@ impl Handle {
     /// The names of the newest route table, each time it is asked.
     pub fn names(&self) -> llmgw_journal::NewestNames {
         let view = self.view.clone();
-        Box::new(move || {
-            let newest = view.borrow().clone();
-            newest
-        })
+        Box::new(move || view.borrow().clone())
     }
 
     /// Loads the configuration file again, and applies what may change while the gateway runs. Says what came of it in

@@ -194,11 +194,11 @@ fn whole_cores(page: &mut Page, cores: &[Arc<CoreCells>]) {
 /// Records of what requests used, on their way to the store.
 fn usage(page: &mut Page, cells: &llmgw_journal::Cells, cores: &[Arc<CoreCells>]) {
     page.family(&journal::RECORDS).count(&["journal"], cells.journaled.value()).count(&["store"], cells.stored.value());
-    page.family(&journal::RECORDS_WAITING).gauge(&[], merge::gauges([&cells.came, &cells.arrived].into_iter()));
+    page.family(&journal::RECORDS_WAITING).gauge(&[], merge::gauges([&cells.came, &cells.arrived]));
     page.family(&journal::RECORDS_LOST)
         .count(&["ring_full"], merge::counters(cores.iter().map(|core| &core.usage_lost)))
         .count(&["journal_full"], cells.lost.value());
-    let bytes = merge::gauges([&cells.bytes_written, &cells.bytes_gone].into_iter());
+    let bytes = merge::gauges([&cells.bytes_written, &cells.bytes_gone]);
     page.family(&journal::JOURNAL_BYTES).gauge(&[], bytes);
     page.family(&journal::JOURNAL_CUT_BYTES).count(&[], cells.bytes_cut.value());
     let commits = merge::histograms(journal::COMMIT, std::iter::once(&cells.commits));
