@@ -76,7 +76,10 @@ fn the_page_shows_what_is_documented_and_nothing_else() {
     assert!(documented.remove("llmgw_tls_certificate_expires_timestamp_seconds"));
     // One with a capacity of its own, for what is learned shows only when there is something to learn.
     let known = "{ name: known, url: 'http://127.0.0.1:9', model: other-model, batch_capacity: 8 }";
-    let pair = Pair::with(|_| (), |gateway| gateway.endpoint(known));
+    // Records of what requests used are shown where they are kept.
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = format!("store: {{ path: {} }}\n", folder.path().join("llmgw.db").display());
+    let pair = Pair::with(|_| (), |gateway| gateway.endpoint(known).top(&store));
     for body in [chat("hello").json(), chat("hello").streamed().json()] {
         assert_eq!(pair.post(CHAT, &body).status, 200);
     }
