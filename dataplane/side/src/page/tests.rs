@@ -165,7 +165,7 @@ llmgw_retries_total{reason=\"closed\"} 0
 llmgw_retries_total{reason=\"connect\"} 0
 llmgw_route_table_generation 1
 llmgw_route_table_generation_oldest 0
-llmgw_scorer_value{scorer=\"cost\",replica=\"a\"} 0
+llmgw_scorer_value{scorer=\"cost\",replica=\"a\"} 1
 llmgw_scorer_value{scorer=\"cost\",replica=\"b\"} 1
 llmgw_scorer_value{scorer=\"inflight\",replica=\"a\"} 0
 llmgw_scorer_value{scorer=\"inflight\",replica=\"b\"} 1
@@ -189,6 +189,12 @@ llmgw_session_messages_total{about=\"session\",outcome=\"not_told\"} 0
 llmgw_session_messages_total{about=\"session\",outcome=\"told\"} 0
 llmgw_session_messages_total{about=\"session\",outcome=\"unanswered\"} 0
 llmgw_session_messages_total{about=\"session\",outcome=\"unknown\"} 0
+llmgw_tls_handshakes_total{outcome=\"client_gone\"} 0
+llmgw_tls_handshakes_total{outcome=\"failed\"} 0
+llmgw_tls_handshakes_total{outcome=\"full\"} 0
+llmgw_tls_handshakes_total{outcome=\"plain_text\"} 0
+llmgw_tls_handshakes_total{outcome=\"resumed\"} 0
+llmgw_tls_handshakes_total{outcome=\"too_slow\"} 0
 llmgw_tokens_total{model=\"big\",direction=\"completion\"} 70
 llmgw_tokens_total{model=\"big\",direction=\"prompt\"} 2
 llmgw_tokens_total{model=\"other\",direction=\"completion\"} 0

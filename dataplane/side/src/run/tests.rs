@@ -125,7 +125,8 @@ fn an_engine_that_is_up_and_still_loads_gets_nothing() {
     assert!(!world.is_ready());
     engine.answer(serving(&["other", "tiny"]));
     until("it is ready", || world.is_ready());
-    assert_eq!(world.side.handle().endpoints(), (1, 1));
+    // The board says so first, and the rest of the report is on its way.
+    until("it is counted", || world.side.handle().endpoints() == (1, 1));
     let lists = engine.asked("/v1/models");
     let healths = engine.asked("/health");
     until("it was asked more", || engine.asked("/health") >= healths + 3);
