@@ -85,7 +85,8 @@ pub struct Choice {
     pub reuse: Option<Reuse>,
 }
 
-/// Decides, and counts nothing: for whoever counts in a way of its own. Cores use a [`Dispatcher`].
+/// Decides, and counts no load: for whoever counts in a way of its own. What an engine is given to prefill beyond its
+/// share is counted, sent or not: an estimate that work forgets. Cores use a [`Dispatcher`].
 pub struct Decider {
     scheduler: Scheduler,
     prefixes: Option<Prefixes>,
