@@ -15,8 +15,10 @@ use llmgw_router::message::CoreMessage;
 use llmgw_router::tenants::{Kept, Tenants};
 use llmgw_runtime::mailbox::{Latest, Post};
 use llmgw_side::{Asked, Told};
-use llmgw_store::{OpenOptions, Store};
+use llmgw_store::{OpenOptions, Store, StoreError};
 use llmgw_types::{CoreId, KeyIdx, TenantSnapshot};
+
+use crate::limits::Limiting;
 
 /// The store of a server, if it has one: where keys are on, a path is named, or a file is at the default one.
 ///
@@ -54,9 +56,12 @@ impl Keys {
         names.say_unknown(&built);
         warn_of_plain_http(config);
         let feeds: Vec<Arc<Latest<Tenants>>> = (0..cores).map(|_| Arc::default()).collect();
-        let mut seats = CoreSeats { feeds: feeds.clone(), kept: Kept::new(cores), post };
+        let limiting = Limiting::new(store.clone());
+        let mut seats =
+            CoreSeats { feeds: feeds.clone(), kept: Kept::new(cores), post, limiting, newest: None, is_behind: false };
         let (generation, key_count) = (built.generation, built.key_count);
-        seats.publish(built.snapshot);
+        // What was spent is not to be forgotten: without it nothing is served.
+        seats.try_publish(Arc::new(built.snapshot)).map_err(io::Error::other)?;
         let watch = Watch::start(store.clone(), builder, generation, seats)?;
         Ok(Self { feeds, key_count, watch })
     }
@@ -105,18 +110,40 @@ struct CoreSeats {
     feeds: Vec<Arc<Latest<Tenants>>>,
     kept: Kept,
     post: Post<CoreMessage>,
+    limiting: Limiting,
+    /// The newest table, to be published again when its calendars are old.
+    newest: Option<Arc<TenantSnapshot>>,
+    /// The newest is not published, since what was spent could not be read.
+    is_behind: bool,
 }
 
-impl Seats for CoreSeats {
-    fn publish(&mut self, snapshot: TenantSnapshot) {
-        let tenants = self.kept.publication(snapshot);
+impl CoreSeats {
+    /// Errors: what was spent cannot be read. Then the cores keep what they have.
+    fn try_publish(&mut self, snapshot: Arc<TenantSnapshot>) -> Result<(), StoreError> {
+        let limits = self.limiting.table(&snapshot);
+        self.is_behind = limits.is_err();
+        self.newest = Some(snapshot.clone());
+        let tenants = self.kept.publication(snapshot, limits?);
         for (core, feed) in (0..).map(CoreId).zip(&self.feeds) {
             feed.put(tenants.clone());
             self.post.send_or_keep(core, CoreMessage::TenantsReady);
         }
+        Ok(())
+    }
+}
+
+impl Seats for CoreSeats {
+    fn publish(&mut self, snapshot: TenantSnapshot) {
+        if let Err(error) = self.try_publish(Arc::new(snapshot)) {
+            tracing::warn!(%error, "keys and limits stay as they are until it can be read what was spent");
+        }
     }
 
     fn tend(&mut self) {
+        if let Some(newest) = self.newest.clone().filter(|_| self.is_behind || self.limiting.is_old()) {
+            // Where it fails again, it was said before.
+            let _again = self.try_publish(newest);
+        }
         self.post.flush();
         self.kept.let_go();
     }

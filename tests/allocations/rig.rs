@@ -19,9 +19,10 @@ use llmgw_router::feed::Feed;
 use llmgw_router::message::CoreMessage;
 use llmgw_router::metrics::CoreCells;
 use llmgw_router::prefix::{Ledger, Seed, StampTable};
+use llmgw_router::quota::build::{Builder, Facts};
 use llmgw_router::readiness::Readiness;
 use llmgw_router::settings::{Limits, Settings, Timeouts};
-use llmgw_router::tenants::Kept;
+use llmgw_router::tenants::{Kept, Tenants};
 use llmgw_router::usage::{self, UsageRing};
 use llmgw_runtime::cores;
 use llmgw_runtime::driver::Driver;
@@ -31,7 +32,8 @@ use llmgw_test_kit::raw::{Connection, End};
 use llmgw_test_kit::{Engine, gateway};
 use llmgw_types::admission::{Admission, QueueOrder, Thresholds};
 use llmgw_types::snapshot::{Endpoint, Member, ModelName, ModelRoute, Placement, PrefixSpec, ProfileSpec, Units};
-use llmgw_types::tenants::{Key, NEVER, Project, Secret};
+use llmgw_types::tenants::{ArchivedLevel, ArchivedPeriod, Limits as TenantLimits};
+use llmgw_types::tenants::{Budget, Key, Level, LevelKind, NEVER, Period, Project, Secret};
 use llmgw_types::{
     BandRank, BoardSlot, CoreId, EngineKind, Pool, PoolSlot, RouteTable, Snapshot, TenantSnapshot, TenantTable,
 };
@@ -70,7 +72,7 @@ impl Rig {
         let snapshot = Snapshot::of(&table(&engine)).expect("a table that fits together");
         feed.put(Arc::new(Feed { snapshot, trust: vec![None], client_tls: None, settings: settings.clone() }));
         let tenants = Arc::new(Latest::default());
-        tenants.put(Kept::new(1).publication(keys()));
+        tenants.put(publication());
         let readiness = Arc::new(Readiness::default());
         readiness.set_endpoints(1, 1);
         let setup = CoreSetup {
@@ -139,6 +141,29 @@ fn settings() -> Settings {
     }
 }
 
+/// Nothing was spent, and periods never end.
+struct Unspent;
+
+impl Facts for Unspent {
+    fn edges(&mut self, _zone: &str, _period: ArchivedPeriod) -> Vec<u32> {
+        vec![0]
+    }
+
+    fn spent(&mut self, _row: u32, _level: &ArchivedLevel, _since: u32) -> i64 {
+        0
+    }
+
+    fn now(&self) -> u32 {
+        1
+    }
+}
+
+fn publication() -> Arc<Tenants> {
+    let snapshot = keys();
+    let limits = Builder::default().build(snapshot.table(), &mut Unspent);
+    Kept::new(1).publication(snapshot, Arc::new(limits))
+}
+
 /// What every client shows.
 pub(crate) const KEY: &str = "sk-llmgw-of-the-allocations-test";
 
@@ -154,12 +179,23 @@ fn keys() -> TenantSnapshot {
         profile: Some("chat".into()),
         may_pin_replica: false,
         allowlist: Some(0),
-        levels: Vec::new(),
-        limits_version: 0,
+        levels: vec![0],
+        limits_version: 1,
+    };
+    // Every kind of limit, far from being reached.
+    let far = Some(1 << 40);
+    let budget = Budget { micros: 1 << 50, period: Period::Month, time_zone: "UTC".into() };
+    let level = Level {
+        kind: LevelKind::Project,
+        scope_id: "proj-1".into(),
+        model: None,
+        organization: 0,
+        limits: TenantLimits { rpm: far, tpm: far, parallel: far, budget: Some(budget) },
     };
     let table = TenantTable {
         keys: vec![key("key-other"), key("key-shown")],
         projects: vec![Project { id: "proj-1".into(), path: "a/b/c".into(), organization: 0 }],
+        levels: vec![level],
         allowlists: vec![vec![gateway::MODEL.into()]],
         ..TenantTable::default()
     };
@@ -203,6 +239,7 @@ fn table(engine: &Engine) -> RouteTable {
             placement: Placement::default(),
             admission: Admission::default(),
             fallbacks: Vec::new(),
+            budget_fallback: None,
             units: Units::default(),
         }],
         names: vec![ModelName { name: gateway::MODEL.into(), model: 0 }],

@@ -65,6 +65,7 @@ pub(crate) fn table(count: u32, picker: &str) -> RouteTable {
             placement: Placement { session: Some(session) },
             admission: Admission::default(),
             fallbacks: Vec::new(),
+            budget_fallback: None,
             units: Units::default(),
         }],
         names: vec![ModelName { name: "m0".into(), model: 0 }],

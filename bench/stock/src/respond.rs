@@ -25,7 +25,7 @@ pub(crate) fn error(error: &ApiError, mut finish: Box<Finish>) -> Response<Answe
     let body = error_body(error, &finish);
     finish.fail(reason.code());
     let mut response = own(reason.status(), body, finish);
-    if let Some(seconds) = reason.retry_after() {
+    if let Some(seconds) = error.retry_after {
         response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
     }
     if matches!(reason, Reason::BadHttp(_)) {
@@ -37,7 +37,7 @@ pub(crate) fn error(error: &ApiError, mut finish: Box<Finish>) -> Response<Answe
 
 /// The body of an error.
 pub(crate) fn error_body(error: &ApiError, finish: &Finish) -> Vec<u8> {
-    let ApiError { reason, message, param } = error;
+    let ApiError { reason, message, param, .. } = error;
     let mut body = Vec::with_capacity(160 + message.len());
     let shown = ErrorBody { message, kind: reason.kind(), param: *param, code: Some(reason.code()) };
     finish.errors.write(&mut body, reason.status(), &shown);

@@ -171,7 +171,9 @@ fn hear(gateway: &Gateway, inbox: Inbox<CoreMessage>, feed: &Latest<Feed>) {
                     | CoreMessage::Nudge(_)
                     | CoreMessage::Granted(..)
                     | CoreMessage::Refused(..)
-                    | CoreMessage::Placed(..) => {}
+                    | CoreMessage::Placed(..)
+                    | CoreMessage::ToLimiter(_)
+                    | CoreMessage::FromLimiter(_) => {}
                     CoreMessage::MetricsLost(slot) => gateway.metrics_lost(slot),
                     CoreMessage::MetricsBack(slot) => gateway.metrics_back(slot),
                 }

@@ -106,8 +106,7 @@ pub(crate) enum Command {
         #[command(subcommand)]
         act: ProjectAct,
     },
-    /// What a level is held to. Its models hold at once; rates and budgets are kept and shown, and hold nobody back in
-    /// this version
+    /// What a level is held to: requests and tokens a minute, requests at once, budgets, models
     Limits {
         #[command(subcommand)]
         act: LimitsAct,

@@ -95,7 +95,7 @@ pub(crate) struct Admission {
     pools: RefCell<HashSet<(u64, PoolSlot)>>,
     keeper: Rc<Keeper>,
     net_at: Cell<Mono>,
-    is_unfinished: Cell<bool>,
+    is_unfinished: Rc<Cell<bool>>,
     is_draining: Cell<bool>,
 }
 
@@ -114,7 +114,7 @@ impl Admission {
             pools: RefCell::default(),
             keeper,
             net_at: Cell::new(Mono(0)),
-            is_unfinished: Cell::new(false),
+            is_unfinished: Rc::default(),
             is_draining: Cell::new(false),
         }
     }
@@ -199,16 +199,18 @@ impl Admission {
             match answer {
                 Answer::Granted(pool) => {
                     self.count(Sent::Granted);
-                    match is_ours {
-                        true => self.granted(ticket, pool),
-                        false => self.lanes.send_or_keep(ticket.core, CoreMessage::Granted(ticket, pool)),
+                    if is_ours {
+                        self.granted(ticket, pool);
+                    } else {
+                        self.lanes.send_or_keep(ticket.core, CoreMessage::Granted(ticket, pool));
                     }
                 }
                 Answer::Refused(refusal) => {
                     self.count(Sent::Refused);
-                    match is_ours {
-                        true => self.refused(ticket, refusal),
-                        false => self.lanes.send_or_keep(ticket.core, CoreMessage::Refused(ticket, refusal)),
+                    if is_ours {
+                        self.refused(ticket, refusal);
+                    } else {
+                        self.lanes.send_or_keep(ticket.core, CoreMessage::Refused(ticket, refusal));
                     }
                 }
             }
@@ -289,6 +291,15 @@ impl Admission {
                 *slot = Slot::Closed;
                 waker.into_iter().for_each(Waker::wake);
             }
+        }
+    }
+
+    /// To be called when another room has something in the outbox: it is tried again soon.
+    pub(crate) fn on_kept(&self) -> impl Fn() + 'static {
+        let (is_unfinished, keeper) = (self.is_unfinished.clone(), self.keeper.clone());
+        move || {
+            is_unfinished.set(true);
+            keeper.call();
         }
     }
 

@@ -4,6 +4,8 @@
 //! Called by `serve` when the body has come, and by `submit` once more where those a request waited for are gone. Sends
 //! nothing to clients or engines.
 
+use std::borrow::Cow;
+
 use llmgw_http::head::RequestHead;
 use llmgw_kit::clock::Mono;
 use llmgw_router::Wanted;
@@ -31,6 +33,8 @@ pub(crate) struct Arrived<'a> {
     /// Who sends it; none where nobody is asked for a key.
     pub(crate) caller: Option<Caller>,
     pub(crate) intake: &'a Intake,
+    /// Public name of the model that stands in for its own, whose budget is spent.
+    pub(crate) instead: Option<String>,
     /// Whether its route takes places in batches.
     pub(crate) takes_places: bool,
     /// The client asked for a stream of events and the route has them.
@@ -62,7 +66,8 @@ impl Arrived<'_> {
 
     fn decide(&self, core: &Core, tables: &Tables, rights: Option<Rights<'_>>) -> Result<Resolved, ApiError> {
         let (table, intake) = (tables.routes(), self.intake);
-        let model = resolve::model(table, rights, &intake.model())?;
+        let name = self.instead.as_deref().map_or_else(|| intake.model(), Cow::Borrowed);
+        let model = resolve::model(table, rights, &name)?;
         let route = table.models.get(model as usize);
         let withheld = route.map(|route| Withheld::of(rights, table, route)).unwrap_or_default();
         let tokens = u32::try_from(intake.prompt_tokens_estimate()).unwrap_or(u32::MAX);

@@ -30,6 +30,7 @@ use crate::error::{ApiError, Reason};
 use crate::evidence::Evidence;
 use crate::identity::{self, Rights, Stranger};
 use crate::lanes::Lanes;
+use crate::limits::Limits;
 use crate::prompt::Prompts;
 use crate::sessions::Sessions;
 use crate::setup::CoreSetup;
@@ -87,6 +88,8 @@ pub(crate) struct Shared {
     pub(crate) lanes: Rc<Lanes>,
     /// Who waits for a place, and who gets one.
     pub(crate) admission: Admission,
+    /// What tenants may use.
+    pub(crate) limiter: Rc<Limits>,
     /// How engines answer.
     pub(crate) evidence: Evidence,
     /// Who has which session that is away, and which stored response.
@@ -123,6 +126,8 @@ impl Core {
         let lanes = Rc::new(Lanes::new(setup.id, setup.core_count));
         let prompts = Prompts::new(setup.id, setup.board.clone(), setup.prefixes.clone(), &setup.seed);
         let dispatcher = Dispatcher::new(setup.board.clone(), setup.id, scheduler).with_table(prompts.table());
+        let admission = Admission::new(lanes.clone(), setup.board.clone(), setup.cells.clone());
+        let limiter = Limits::new(lanes.clone(), setup.cells.clone(), admission.on_kept());
         let shared = Shared {
             id: setup.id,
             board: setup.board.clone(),
@@ -132,7 +137,8 @@ impl Core {
             connector: EngineConnector,
             dispatcher: RefCell::new(dispatcher),
             prompts,
-            admission: Admission::new(lanes.clone(), setup.board.clone(), setup.cells.clone()),
+            admission,
+            limiter,
             evidence: Evidence::new(lanes.clone(), setup.board.clone(), setup.cells.clone()),
             sessions: Sessions::new(lanes.clone(), setup.board.clone(), setup.cells.clone()),
             lanes,
@@ -208,7 +214,9 @@ impl Shared {
 
     /// Takes a newer table of who may ask. What it replaces is freed by whoever published it.
     pub(crate) fn swap_tenants(&self, tenants: Arc<Tenants>) {
+        let limits = tenants.limits.clone();
         *self.tenants.borrow_mut() = Some(tenants);
+        self.limiter.keep_to(limits);
     }
 
     /// Who sends a request of that head; nobody where nobody is asked for a key.

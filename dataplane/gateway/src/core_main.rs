@@ -123,6 +123,7 @@ fn hear(core: &Core, feeds: &Feeds, heard: &mut Heard, message: CoreMessage) -> 
         | CoreMessage::Nudge(_)
         | CoreMessage::Granted(..)
         | CoreMessage::Refused(..) => core.admission.hear(message),
+        CoreMessage::ToLimiter(_) | CoreMessage::FromLimiter(_) => core.limiter.hear(message),
         CoreMessage::Settle => core.is_closing.set(true),
         CoreMessage::Drain => {
             core.is_closing.set(true);
@@ -143,6 +144,7 @@ async fn keep_house(core: Rc<Core>) {
         timer::sleep(HOUSEKEEPING).await;
         core.pool.sweep(Mono::now());
         core.publish_counts();
+        core.limiter.tick();
         if let Some(tables) = core.tables() {
             core.evidence.look(tables.routes());
         }

@@ -37,6 +37,16 @@ pub enum Reason {
     Displaced,
     /// Nobody has time to take it into the queue.
     Overloaded,
+    /// Its key, or what is above that, has used its requests of a minute.
+    LimitRequests,
+    /// The same of its tokens.
+    LimitTokens,
+    /// As many of its requests run as may at once.
+    LimitParallel,
+    /// What may be spent in the period is spent.
+    BudgetSpent,
+    /// Whoever counts did not say in time whether there is room.
+    LimitsBusy,
     /// This gateway ends before the answer could.
     ShuttingDown,
     EngineUnreachable,
@@ -57,6 +67,7 @@ impl Reason {
     const fn row(self) -> (u16, &'static str, &'static str) {
         const INVALID: &str = "invalid_request_error";
         const SERVER: &str = "server_error";
+        const RATE: &str = "rate_limit_error";
         match self {
             Self::BadHttp(status @ (408 | 413 | 414 | 431)) => (status, INVALID, "limit_exceeded"),
             Self::BadHttp(status) => (status, INVALID, "bad_http"),
@@ -76,6 +87,11 @@ impl Reason {
             Self::Ttl => (504, SERVER, "ttl"),
             Self::Displaced => (503, SERVER, "displaced"),
             Self::Overloaded => (503, SERVER, "overloaded"),
+            Self::LimitRequests => (429, RATE, "limit_requests"),
+            Self::LimitTokens => (429, RATE, "limit_tokens"),
+            Self::LimitParallel => (429, RATE, "limit_parallel"),
+            Self::BudgetSpent => (429, "insufficient_quota", "budget_spent"),
+            Self::LimitsBusy => (503, SERVER, "limits_busy"),
             Self::ShuttingDown => (503, SERVER, "shutting_down"),
             Self::EngineUnreachable => (502, SERVER, "engine_unreachable"),
             Self::EngineTls => (502, SERVER, "engine_tls"),
@@ -112,6 +128,7 @@ impl Reason {
             | Self::Ttl
             | Self::Displaced
             | Self::Overloaded
+            | Self::LimitsBusy
             | Self::ShuttingDown => Some(1),
             _ => None,
         }
@@ -139,11 +156,13 @@ pub struct ApiError {
     pub message: Cow<'static, str>,
     /// The field of the request that is at fault.
     pub param: Option<&'static str>,
+    /// When to try again, where that is known. Units: seconds.
+    pub retry_after: Option<u32>,
 }
 
 impl ApiError {
     pub fn new(reason: Reason, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { reason, message: message.into(), param: None }
+        Self { reason, message: message.into(), param: None, retry_after: reason.retry_after() }
     }
 
     /// The same, with the field of the request that is at fault.
@@ -176,7 +195,7 @@ impl ApiError {
 
 impl From<ScanError> for ApiError {
     fn from(error: ScanError) -> Self {
-        Self { reason: Reason::BadRequest, message: error.message.into(), param: error.param }
+        Self { param: error.param, ..Self::new(Reason::BadRequest, error.message) }
     }
 }
 
@@ -211,6 +230,11 @@ mod tests {
             Reason::Ttl,
             Reason::Displaced,
             Reason::Overloaded,
+            Reason::LimitRequests,
+            Reason::LimitTokens,
+            Reason::LimitParallel,
+            Reason::BudgetSpent,
+            Reason::LimitsBusy,
             Reason::ShuttingDown,
             Reason::EngineUnreachable,
             Reason::EngineTls,
@@ -225,7 +249,7 @@ mod tests {
             Reason::Internal,
         ] {
             let is_client = (400..500).contains(&reason.status());
-            assert_eq!(is_client, reason.kind() == "invalid_request_error", "{reason:?}");
+            assert_eq!(is_client, reason.kind() != "server_error", "{reason:?}");
         }
     }
 }

@@ -122,6 +122,8 @@ impl Evidence {
             | CoreMessage::Granted(..)
             | CoreMessage::Refused(..)
             | CoreMessage::Placed(..)
+            | CoreMessage::ToLimiter(_)
+            | CoreMessage::FromLimiter(_)
             | CoreMessage::Settle
             | CoreMessage::Drain
             | CoreMessage::Cut => [None, None],

@@ -13,6 +13,7 @@ use llmgw_openai::stored::IdTap;
 use llmgw_openai::style::ErrorStyle;
 use llmgw_openai::usage::Usage;
 use llmgw_router::access::AccessRecord;
+use llmgw_router::limiter::Truth;
 use llmgw_router::metrics::status_row;
 use llmgw_router::prefix::{Decision, Prefilling};
 use llmgw_router::scheduler::cached::Reuse;
@@ -23,7 +24,9 @@ use llmgw_types::{BoardSlot, RequestId, UsageRecord};
 use crate::account::{Account, Recorded};
 use crate::core::Core;
 use crate::handlers::stored::subject;
+use crate::limits::Held;
 use crate::prompt::Sent;
+use crate::quota::{Rates, Reserved};
 use crate::retry::Granted;
 use crate::route::{Route, UsageReport};
 
@@ -68,6 +71,12 @@ pub(crate) struct Finish {
     sent: Option<Sent>,
     /// What its engine has to prefill of it, until it did.
     prefilling: Option<Prefilling>,
+    /// What it holds of its limits.
+    held: Option<Held>,
+    /// What is left of them.
+    rates: Option<Rates>,
+    /// Whether an engine may have heard of it.
+    has_run: bool,
     /// What it used.
     account: Account,
 }
@@ -115,6 +124,9 @@ impl Finish {
             reuse: None,
             sent: None,
             prefilling: None,
+            held: None,
+            rates: None,
+            has_run: false,
             account: Account::default(),
         }
     }
@@ -201,6 +213,33 @@ impl Finish {
     /// What became of its prompt, once it was placed.
     pub(crate) fn decision(&self) -> Option<Decision> {
         self.decision
+    }
+
+    /// What it holds of its limits until it ends, and what its answer shows of them.
+    pub(crate) fn holds(&mut self, reserved: Reserved) {
+        if let Some(held) = &reserved.held {
+            // It counts in the period in which it was let in, and so does its record.
+            let second = u64::from(held.second());
+            if self.began_wall.unix_seconds() != second {
+                self.account.admitted_at = Some(Wall(second.saturating_mul(1000)));
+            }
+        }
+        (self.held, self.rates) = (reserved.held, reserved.rates);
+    }
+
+    /// What its answer shows of its limits, which refuse it.
+    pub(crate) fn shows(&mut self, rates: Option<Rates>) {
+        self.rates = rates;
+    }
+
+    /// See [`Self::holds`].
+    pub(crate) fn rates(&self) -> Option<&Rates> {
+        self.rates.as_ref()
+    }
+
+    /// An engine may have heard of it: from here on it counts, whatever comes of it.
+    pub(crate) fn has_run(&mut self) {
+        self.has_run = true;
     }
 
     /// Its engine has prefilled it.
@@ -360,6 +399,12 @@ impl Drop for Finish {
             if let Some((slot, sent)) = self.slot.zip(self.sent) {
                 self.core.prompts.answered(slot, sent, self.reuse.as_ref(), usage);
             }
+        }
+        if let Some(held) = self.held.take() {
+            let used = self.account.used(&self.usage.unwrap_or_default(), self.sent_bytes, now);
+            let count = |tokens: u64| i64::try_from(tokens).unwrap_or(i64::MAX);
+            let tokens = count(used.tokens.prompt.saturating_add(used.tokens.completion));
+            held.settle(Truth { ran: self.has_run, tokens, units: count(used.units_micros) });
         }
         self.account_for(now);
         let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);

@@ -61,6 +61,7 @@ pub fn is_trace(name: &[u8]) -> bool {
 pub fn is_owned(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"x-request-id")
         || name.get(..8).is_some_and(|start| start.eq_ignore_ascii_case(b"x-llmgw-"))
+        || name.get(..12).is_some_and(|start| start.eq_ignore_ascii_case(b"x-ratelimit-"))
 }
 
 #[cfg(test)]
@@ -69,7 +70,7 @@ mod tests {
 
     #[test]
     fn credentials_and_our_own_headers_stay_here() {
-        let ours = ["x-request-id", "X-LLMGW-Replica", "x-llmgw-upstream"];
+        let ours = ["x-request-id", "X-LLMGW-Replica", "x-llmgw-upstream", "X-RateLimit-Limit-Tokens"];
         for name in FOR_US.into_iter().chain(ours).chain(["Authorization", "COOKIE", "OpenAI-Api-Key", "Forwarded"]) {
             assert!(is_for_us(name.as_bytes()), "{name}");
         }

@@ -1,6 +1,6 @@
 //! A core's ends of its lanes to the others, and whose each thing is.
 //!
-//! Used by `admission`, `evidence` and `sessions`. Never waits: a full lane is said to the sender.
+//! Used by `admission`, `evidence`, `limits` and `sessions`. Never waits: a full lane is said to the sender.
 
 use std::cell::{OnceCell, RefCell};
 
@@ -43,11 +43,14 @@ impl Lanes {
         self.post.get().is_some_and(|post| post.borrow_mut().try_send(to, message).is_ok())
     }
 
-    /// Sends what must arrive: what finds no room waits for [`Lanes::flush`].
-    pub(crate) fn send_or_keep(&self, to: CoreId, message: CoreMessage) {
-        if let Some(post) = self.post.get() {
-            post.borrow_mut().send_or_keep(to, message);
-        }
+    /// Sends what must arrive: what finds no room waits for [`Lanes::flush`]. Answer: whether it was sent.
+    pub(crate) fn send_or_keep(&self, to: CoreId, message: CoreMessage) -> bool {
+        self.post.get().is_none_or(|post| post.borrow_mut().send_or_keep(to, message))
+    }
+
+    /// How many cores there are.
+    pub(crate) fn core_count(&self) -> u32 {
+        self.core_count
     }
 
     /// Tries again what waits. Answer: whether nothing waits any more.

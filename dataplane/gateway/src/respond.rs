@@ -39,7 +39,7 @@ pub(crate) async fn error(conn: &mut ServerConn<ClientIo>, error: &ApiError, fin
     finish.errors().write(&mut body, reason.status(), &shown);
     finish.fail(reason.code());
     let mut draft = own_draft(conn, reason.status(), finish);
-    if let Some(seconds) = reason.retry_after() {
+    if let Some(seconds) = error.retry_after {
         draft.header("retry-after", seconds.to_string());
     }
     if reason.status() == 401 {
@@ -113,6 +113,7 @@ fn own_draft(conn: &mut ServerConn<ClientIo>, status: u16, finish: &Finish) -> R
     let mut draft = begin(conn, status, finish);
     draft.header("server", "llmgw").header("content-type", "application/json");
     draft.header("x-request-id", finish.id().text().as_str());
+    add_rates(&mut draft, finish);
     if finish.queue_time().as_millis() > 0 {
         add_queue_time(&mut draft, finish);
     }
@@ -126,6 +127,7 @@ pub(crate) fn waiting_draft(conn: &mut ServerConn<ClientIo>, finish: &Finish) ->
     draft.header("server", "llmgw").header("content-type", "text/event-stream");
     draft.header("cache-control", "no-cache").header("x-accel-buffering", "no");
     draft.header("x-request-id", finish.id().text().as_str());
+    add_rates(&mut draft, finish);
     add_explanation(&mut draft, finish);
     draft
 }
@@ -169,10 +171,18 @@ fn add_ours(draft: &mut ResponseDraft, served: &Served<'_>, overhead_us: u64, fi
     let _ = write!(digits, "{overhead_us}");
     draft.header("x-llmgw-overhead-us", digits.as_bytes());
     add_queue_time(draft, finish);
+    add_rates(draft, finish);
     if let Some(decision) = finish.decision() {
         draft.header("x-llmgw-cache-decision", decision.word());
     }
     add_explanation(draft, finish);
+}
+
+/// What is left of its key's limits, where it has some.
+fn add_rates(draft: &mut ResponseDraft, finish: &Finish) {
+    if let Some(rates) = finish.rates() {
+        rates.write(draft);
+    }
 }
 
 /// Time in queues for a place, in whole milliseconds.

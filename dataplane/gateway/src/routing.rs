@@ -29,7 +29,7 @@ const EXPLAIN: &str = "x-llmgw-explain";
 /// Names a priority band of the model, in place of its highest. Where keys are on they alone say it.
 const BAND: &str = "x-llmgw-band";
 /// What an answer is taken to cost that has no limit of its own. Units: tokens.
-const OUTPUT_TOKENS: u64 = 512;
+pub(crate) const OUTPUT_TOKENS: u64 = 512;
 /// Profiles listed in a message; more are not.
 const NAMES_SHOWN: usize = 64;
 

@@ -1,7 +1,7 @@
 //! The request path, top to bottom.
 //!
-//! Head → body → model → endpoint → engine → answer. Every way out answers once and leaves through [`Finish`]; a client
-//! that leaves ends the request wherever it stands, and with it the engine's connection.
+//! Head → body → model → limits → endpoint → engine → answer. Every way out answers once and leaves through [`Finish`];
+//! a client that leaves ends the request wherever it stands, and with it the engine's connection.
 
 use std::pin::pin;
 use std::rc::Rc;
@@ -31,6 +31,7 @@ use crate::handlers::{health, me, models, stored};
 use crate::identity::Stranger;
 use crate::piece::Broken;
 use crate::prompt::model_row;
+use crate::quota::LimitAsk;
 use crate::relay::{self, Answer};
 use crate::respond::{self, Served};
 use crate::retry::{Granted, Step, Tries, Why};
@@ -68,7 +69,13 @@ pub(crate) async fn serve(core: &Rc<Core>, head: &RequestHead, conn: &mut Server
         (Route::Model(name), Some(tables)) => {
             core.with_rights(caller, |rights| Ok(Some((200, models::one(&tables, rights, &name)?))))
         }
-        (Route::Me, _) => core.with_rights(caller, |rights| Ok(Some((200, me::show(rights)?)))),
+        (Route::Me, _) => {
+            let standings = match caller {
+                Some(caller) => core.limiter.standings(caller.key.0).await,
+                None => Vec::new(),
+            };
+            core.with_rights(caller, |rights| Ok(Some((200, me::show(rights, &standings)?))))
+        }
         (Route::Health, _) => Ok(Some((200, b"{\"status\":\"ok\"}\n".to_vec()))),
         (Route::Ready, _) => Ok(Some(health::ready(core))),
         (Route::WrongMethod { allow }, _) => return respond::wrong_method(conn, allow, finish).await,
@@ -104,12 +111,21 @@ async fn infer(
     let deadline = received + core.settings.timeouts.total;
     let is_streaming = route.streams == Streams::OnRequest && intake.is_streaming();
     let caller = finish.caller().copied();
-    let arrived =
-        Arrived { head, caller, intake: &intake, takes_places: route.waits, is_streaming, received, deadline };
-    let resolved = match race(arrived.resolve(core, tables), conn.reader.gone()).await {
+    let instead = None;
+    let takes_places = route.waits;
+    let mut arrived =
+        Arrived { head, caller, intake: &intake, instead, takes_places, is_streaming, received, deadline };
+    let mut resolved = match race(arrived.resolve(core, tables), conn.reader.gone()).await {
         Either::Left(resolved) => resolved?,
         Either::Right(()) => return Ok(()),
     };
+    if let Some(caller) = caller {
+        let asked = LimitAsk::of(route, caller, &intake);
+        match race(asked.admit(core, tables, &mut arrived, &mut resolved, finish), conn.reader.gone()).await {
+            Either::Left(admitted) => admitted?,
+            Either::Right(()) => return Ok(()),
+        }
+    }
     let asked_row = model_row(tables.routes(), resolved.wanted.model).unwrap_or(RowIdx::OTHER.0);
     finish.on_the_record(Recorded::on(route, asked_row, resolved.wanted.tokens));
     let mut tries = Tries::new(core, tables.clone(), &resolved, &intake);
@@ -153,12 +169,19 @@ async fn infer(
                 .map(|priority| (priority, route.priority)),
         };
         let (why, outcome) = match ask(core, table, &at, &request, &served, &mut answer, conn, deadline).await {
-            Ended::Gone => return Ok(()),
+            Ended::Gone => {
+                finish.has_run();
+                return Ok(());
+            }
             Ended::Answered(asked) => {
+                finish.has_run();
                 core.evidence.status(slot, &answer, cooldown);
                 (Why::of_status(answer.status()), Ok(asked))
             }
             Ended::Failed(error) => {
+                if Why::of_error(error.reason) != Some(Why::Connect) {
+                    finish.has_run();
+                }
                 core.evidence.broke(slot, error.reason, cooldown);
                 tries.note(&error, at.connect);
                 (Why::of_error(error.reason), Err(error))

@@ -65,6 +65,7 @@ fn table() -> RouteTable {
             placement: Placement::default(),
             admission: Admission { bands: vec![band], ..Admission::default() },
             fallbacks: vec![],
+            budget_fallback: None,
             units: Units::default(),
         }],
         names: vec![ModelName { name: "m".into(), model: 0 }],

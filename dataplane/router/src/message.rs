@@ -4,6 +4,7 @@ use llmgw_kit::clock::Mono;
 use llmgw_types::{BandRank, BoardSlot, CoreId, PoolSlot};
 
 use crate::breaker::Failure;
+use crate::limiter::{ToHome, ToOwner};
 use crate::session_table::{Holder, Subject};
 
 /// A question, to be named by its answer.
@@ -169,6 +170,14 @@ pub enum CoreMessage {
     ///
     /// From: the owner of the gate. Bound: one an Enqueue. Loss: never, it waits in the outbox.
     Refused(Ticket, Refusal),
+    /// A home core asks for, reports or corrects what is used of an organisation's limits that the receiver owns.
+    ///
+    /// From: any core. Bound and loss: see [`ToOwner`].
+    ToLimiter(ToOwner),
+    /// The owner of an organisation's limits answers, or wants its slices back.
+    ///
+    /// From: the core that owns them. Bound and loss: see [`ToHome`].
+    FromLimiter(ToHome),
     /// Answer on with `Connection: close`, so that clients move elsewhere; the listener stays open.
     ///
     /// From: side, once a process. Loss: never, it waits in the outbox.

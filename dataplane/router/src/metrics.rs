@@ -139,6 +139,12 @@ pub struct CoreCells {
     pub heartbeats: Counter,
     /// Grants of this core's that no message led to.
     pub found_by_net: Gauge,
+    /// Requests that limits hold, by [`LIMIT_OUTCOMES`].
+    pub limited: [Counter; LIMIT_OUTCOMES.len()],
+    /// Those refused, by [`LIMIT_MEASURES`].
+    pub limit_refusals: [Counter; LIMIT_MEASURES.len()],
+    /// Slices, by [`LIMIT_SLICES`].
+    pub limit_slices: [Gauge; LIMIT_SLICES.len()],
     /// Time added before the answer began.
     pub overhead: Histogram,
     /// Answers without usage, and with absurd usage.
@@ -188,6 +194,9 @@ impl CoreCells {
             gate_messages: std::array::from_fn(|_| Counter::new()),
             heartbeats: Counter::new(),
             found_by_net: Gauge::new(),
+            limited: std::array::from_fn(|_| Counter::new()),
+            limit_refusals: std::array::from_fn(|_| Counter::new()),
+            limit_slices: std::array::from_fn(|_| Gauge::new()),
             overhead: Histogram::new(OVERHEAD),
             usage_absent: [Counter::new(), Counter::new()],
             broken_streams: Counter::new(),

@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use llmgw_kit::clock::Wall;
 use llmgw_types::{CoreId, KeyIdx, TenantSnapshot};
 
+use crate::quota::LimitTable;
+
 /// One publication. The newest replaces the others whole.
 ///
 /// From: the thread that watches the store. To: every core. Bound: the newest one, and those that a core still has:
@@ -17,7 +19,9 @@ use llmgw_types::{CoreId, KeyIdx, TenantSnapshot};
 #[derive(Debug)]
 pub struct Tenants {
     /// The table.
-    pub snapshot: TenantSnapshot,
+    pub snapshot: Arc<TenantSnapshot>,
+    /// What it is held to.
+    pub limits: Arc<LimitTable>,
     /// Where each core notes use; at least as many cells as the table has keys.
     pub used: Vec<Arc<Used>>,
 }
@@ -86,14 +90,15 @@ impl Kept {
         Self { used: (0..cores).map(|_| Arc::default()).collect(), ..Self::default() }
     }
 
-    /// A publication of a table; it is kept until nobody else has it.
-    pub fn publication(&mut self, snapshot: TenantSnapshot) -> Arc<Tenants> {
+    /// A publication of a table and its limits; it is kept until nobody else has it.
+    pub fn publication(&mut self, snapshot: impl Into<Arc<TenantSnapshot>>, limits: Arc<LimitTable>) -> Arc<Tenants> {
+        let snapshot = snapshot.into();
         let keys = snapshot.table().keys.len();
         if self.used.iter().any(|used| used.len() < keys) {
             // What is noted in the old ones from here on until the cores have the new ones is not told.
             self.used.iter_mut().for_each(|used| *used = Arc::new(Used::new(keys + SPARE)));
         }
-        let tenants = Arc::new(Tenants { snapshot, used: self.used.clone() });
+        let tenants = Arc::new(Tenants { snapshot, limits, used: self.used.clone() });
         self.publications.push(tenants.clone());
         tenants
     }
@@ -163,8 +168,8 @@ mod tests {
     #[test]
     fn a_publication_is_let_go_when_no_core_has_it_and_the_newest_never() {
         let mut kept = Kept::new(1);
-        let first = kept.publication(snapshot(1));
-        let second = kept.publication(snapshot(1));
+        let first = kept.publication(snapshot(1), Arc::default());
+        let second = kept.publication(snapshot(1), Arc::default());
         kept.let_go();
         assert_eq!(kept.count(), 2, "a core has the first");
         drop((first, second));
@@ -175,7 +180,7 @@ mod tests {
     #[test]
     fn the_use_of_a_key_is_told_once_a_minute_whatever_core_saw_it_and_however_many_keys_come() {
         let mut kept = Kept::new(2);
-        let tenants = kept.publication(snapshot(3));
+        let tenants = kept.publication(snapshot(3), Arc::default());
         let [first, second] = [0, 1].map(CoreId);
         tenants.note(first, KeyIdx(1), Wall(120_000));
         tenants.note(second, KeyIdx(1), Wall(180_500));
@@ -184,7 +189,7 @@ mod tests {
         assert_eq!(kept.used(), [(KeyIdx(1), 180_000), (KeyIdx(2), 180_000)]);
         tenants.note(first, KeyIdx(1), Wall(181_000));
         assert_eq!(kept.used(), []);
-        let more = kept.publication(snapshot(5000));
+        let more = kept.publication(snapshot(5000), Arc::default());
         assert!(more.used.iter().all(|used| used.len() >= 5000));
         more.note(first, KeyIdx(4999), Wall(240_000));
         assert_eq!(kept.used(), [(KeyIdx(4999), 240_000)]);

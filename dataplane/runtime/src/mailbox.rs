@@ -83,10 +83,14 @@ impl<M> Post<M> {
     }
 
     /// Sends to a core what must arrive: waits in the outbox when the lane is full. Room for it is the caller's promise
-    /// (one a request, or a few a process).
-    pub fn send_or_keep(&mut self, to: CoreId, message: M) {
-        if let Err(message) = self.try_send(to, message) {
-            self.outbox[to.idx()].push_back(message);
+    /// (one a request, or a few a process). Answer: whether it was sent; else [`Post::flush`] is to be called later.
+    pub fn send_or_keep(&mut self, to: CoreId, message: M) -> bool {
+        match self.try_send(to, message) {
+            Ok(()) => true,
+            Err(message) => {
+                self.outbox[to.idx()].push_back(message);
+                false
+            }
         }
     }
 

@@ -24,7 +24,9 @@ impl Lanes {
     /// Tells every core what it must hear: what finds no room waits for [`Lanes::flush`].
     pub(crate) fn tell_all(&self, message: CoreMessage) {
         let mut post = self.post();
-        (0..self.core_count).for_each(|core| post.send_or_keep(CoreId(core), message));
+        for core in 0..self.core_count {
+            post.send_or_keep(CoreId(core), message);
+        }
     }
 
     /// Tells the core that owns the endpoint. Loss: where its lane is full.

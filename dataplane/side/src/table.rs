@@ -229,6 +229,7 @@ pub fn table(config: &ServerConfig, addrs: &Addrs, book: &mut Book, board: &Boar
             placement: placement(&model.placement),
             admission: admission(model, book),
             fallbacks: model.fallbacks.iter().filter_map(at).collect(),
+            budget_fallback: model.budget_fallback.as_ref().and_then(at),
             units: model.units,
         });
         let names = std::iter::once(&model.name).chain(&model.aliases);

@@ -149,6 +149,8 @@ pub struct ModelConfig {
     pub aliases: Vec<String>,
     /// Models that answer in its place, in this order.
     pub fallbacks: Vec<String>,
+    /// The model that serves in place of this one where a budget is spent.
+    pub budget_fallback: Option<String>,
     /// The routing profile, the default one where it names none.
     pub routing_profile: String,
     /// What its engines are chosen by.

@@ -432,6 +432,8 @@ section! {
         aliases: Vec<Field<String>> = "[]",
         /// Models that answer when this one has no engine, in this order.
         fallbacks: Vec<Field<String>> = "[]",
+        /// The model that answers a key whose budget is spent, if it may use that: one that costs less, or nothing.
+        budget_fallback: Option<String>,
         /// The routing profile. Absent: `router.default_profile`.
         routing_profile: Option<String>,
         /// Overrides of `router.admission` for this model.

@@ -366,6 +366,10 @@ fn every_name_of_the_catalog_means_one_model() {
         &format!("{two}models: [{{ name: lama-3.3-70b }}]"),
         "server.yaml:2:18: models[0].name: no endpoint serves \"lama-3.3-70b\"; did you mean \"llama-3.3-70b\"?",
     );
+    check(
+        &format!("{two}models: [{{ name: qwen, budget_fallback: lama-3.3-70b }}]"),
+        "server.yaml:2:41: models[0].budget_fallback: no model is called \"lama-3.3-70b\"; did you mean \"llama-3.3-70b\"?",
+    );
     let said = said(&format!("{two}models: [{{ name: qwen, fallbacks: [lama-3.3-70b, qwen] }}]"), &[]);
     assert!(
         said.contains("models[0].fallbacks[0]: no model is called \"lama-3.3-70b\"; did you mean \"llama-3.3-70b\"?"),

@@ -18,4 +18,4 @@ pub mod document;
 pub mod access;
 pub mod log;
 mod sink;
-mod stamp;
+pub mod stamp;

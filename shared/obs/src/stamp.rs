@@ -4,7 +4,7 @@ use std::fmt;
 
 /// Milliseconds since 1970, shown as `2026-11-29T20:30:00.123Z`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stamp(pub(crate) u64);
+pub struct Stamp(pub u64);
 
 impl fmt::Display for Stamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -130,6 +130,8 @@ pub struct ModelRoute {
     pub admission: Admission,
     /// Rows of the models that stand in when no endpoint of this one can be used, first choice first.
     pub fallbacks: Vec<u32>,
+    /// Row of the model that serves in place of this one where a budget is spent.
+    pub budget_fallback: Option<u32>,
     /// What its use costs against budgets.
     pub units: Units,
 }
@@ -255,7 +257,8 @@ fn fits_together(table: &ArchivedRouteTable) -> Result<(), String> {
         if model.profile.to_native() as usize >= table.profiles.len() {
             return refuse(format!("model {} names a routing profile that is not there", model.name));
         }
-        if model.fallbacks.iter().any(|&row| row.to_native() as usize >= table.models.len()) {
+        let stand_ins = model.fallbacks.iter().chain(model.budget_fallback.as_ref());
+        if stand_ins.into_iter().any(|row| row.to_native() as usize >= table.models.len()) {
             return refuse(format!("model {} falls back to a model that is not there", model.name));
         }
     }
@@ -314,6 +317,7 @@ mod tests {
                 placement: Placement::default(),
                 admission: Admission::default(),
                 fallbacks: vec![],
+                budget_fallback: None,
                 units: Units::default(),
             }],
             names: vec![ModelName { name: "alias".into(), model: 0 }, ModelName { name: "m".into(), model: 0 }],
@@ -350,6 +354,7 @@ mod tests {
         check(|t| t.models[0].pools[0] = 1, "names a pool that is not there");
         check(|t| t.models[0].profile = 4, "routing profile that is not there");
         check(|t| t.models[0].fallbacks = vec![1], "falls back to a model that is not there");
+        check(|t| t.models[0].budget_fallback = Some(1), "falls back to a model that is not there");
         check(|t| t.models[0].admission.bands.clear(), "no bands");
         let band = |priority: i32, saturation_ceiling, capacity_share| Band {
             name: priority.to_string(),

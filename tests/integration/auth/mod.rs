@@ -1,7 +1,9 @@
-//! Keys on the request path: who is let in, what a key may, and what becomes of it all when the store is away.
+//! Keys on the request path: who is let in, what a key may and is held to, and what becomes of it all when the store is
+//! away.
 
 mod rig;
 
+mod limits;
 mod rights;
 mod store;
 mod who;

@@ -8,6 +8,9 @@ use tempfile::TempDir;
 
 use crate::pair::{CHAT, WITHIN, llmgw};
 
+/// Connections, each of which the kernel gives to some core, after which every core has had one.
+pub(super) const CONNECTIONS: usize = 24;
+
 pub(super) struct Rig {
     pub(super) folder: TempDir,
     pub(super) gateway: Gateway,
@@ -70,10 +73,10 @@ impl Rig {
         }
     }
 
-    /// Waits until a key gets that status.
+    /// Waits until a key gets that status on every core.
     #[track_caller]
     pub(super) fn wait_for(&self, key: &str, status: u16) {
-        let asked = || self.get(key, "/v1/models").status == status;
+        let asked = || (0..CONNECTIONS).all(|_| self.get(key, "/v1/models").status == status);
         llmgw_test_kit::wait_for(&format!("{status} for a key"), WITHIN, asked);
     }
 

@@ -60,6 +60,7 @@ pub(crate) fn table(case: &Case) -> RouteTable {
             placement: Placement::default(),
             admission,
             fallbacks: vec![],
+            budget_fallback: None,
             units: Units::default(),
         }],
         names: vec![ModelName { name: "m".into(), model: 0 }],

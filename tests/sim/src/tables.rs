@@ -128,6 +128,7 @@ pub(crate) fn publication(generation: u64, pools: &[Option<Shape>; POOLS], plan:
             placement: Placement::default(),
             admission: Admission::default(),
             fallbacks: Vec::new(),
+            budget_fallback: None,
             units: Units::default(),
         });
         table.names.push(ModelName { name: format!("m{model}"), model });

@@ -91,7 +91,8 @@ fn looked_up(snapshot: TenantSnapshot, asked: Vec<[u8; DIGEST_BYTES]>) -> impl F
 pub(super) fn swap(count: u32) -> impl FnMut() {
     let mut kept = Kept::new(1);
     let (tables, digests): (Vec<_>, Vec<_>) = (0..4).map(|_| table(count)).unzip();
-    let publications: Vec<Arc<Tenants>> = tables.into_iter().map(|table| kept.publication(table)).collect();
+    let publications: Vec<Arc<Tenants>> =
+        tables.into_iter().map(|table| kept.publication(table, Arc::default())).collect();
     let place = Latest::default();
     let mut newest = publications[0].clone();
     let (digests, mut at) = (digests.into_iter().next().unwrap_or_default(), 0);

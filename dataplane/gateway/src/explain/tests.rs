@@ -63,6 +63,7 @@ fn table(count: u32, name: impl Fn(u32) -> String) -> RouteTable {
             placement: Placement { session },
             admission: Admission::default(),
             fallbacks: Vec::new(),
+            budget_fallback: None,
             units: Units::default(),
         }],
         profiles: PICKERS.map(profile).to_vec(),

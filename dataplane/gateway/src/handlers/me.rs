@@ -1,6 +1,7 @@
 //! `GET /me`: whose key this is, what it may, and what it is held to.
 
 use llmgw_openai::json::write_string;
+use llmgw_router::limiter::Standing;
 use llmgw_types::tenants::{ArchivedLevel, NEVER};
 use llmgw_types::{LevelIdx, ProjectIdx};
 
@@ -10,7 +11,7 @@ use crate::identity::Rights;
 /// The body.
 ///
 /// Errors: nobody is asked for a key here, so there is nothing to tell.
-pub(crate) fn show(rights: Option<Rights<'_>>) -> Result<Vec<u8>, ApiError> {
+pub(crate) fn show(rights: Option<Rights<'_>>, standings: &[(u32, Standing)]) -> Result<Vec<u8>, ApiError> {
     let off = || ApiError::new(Reason::UnknownRoute, "keys are off here: whoever reaches this address may use it");
     let rights = rights.ok_or_else(off)?;
     let (table, key) = (rights.table(), rights.key);
@@ -32,12 +33,15 @@ pub(crate) fn show(rights: Option<Rights<'_>>) -> Result<Vec<u8>, ApiError> {
         None => out.raw("allowed_models", "null"),
         Some(list) => out.list("allowed_models", list.iter(), |out, name| write_string(out, name)),
     }
-    let levels = key.levels.iter().filter_map(|row| table.levels.get(LevelIdx(row.to_native()).idx()));
+    let levels = key.levels.iter().map(|row| row.to_native()).filter_map(|row| {
+        let standing = standings.iter().find(|(known, _)| *known == row).map(|(_, standing)| standing);
+        Some((table.levels.get(LevelIdx(row).idx())?, standing))
+    });
     out.list("limits", levels, level);
     Ok(out.end())
 }
 
-fn level(out: &mut Vec<u8>, level: &ArchivedLevel) {
+fn level(out: &mut Vec<u8>, (level, standing): (&ArchivedLevel, Option<&Standing>)) {
     let limits = &level.limits;
     let mut object = Object::begin(std::mem::take(out));
     object.text("level", Some(level.kind.word()));
@@ -54,7 +58,29 @@ fn level(out: &mut Vec<u8>, level: &ArchivedLevel) {
             out.text("time_zone", Some(&budget.time_zone));
         }),
     }
+    match standing {
+        // Its owner did not say in time, or holds nobody to anything.
+        None => object.raw("used", "null"),
+        Some(standing) => object.object("used", |out| {
+            out.number("requests", count(standing.requests));
+            out.number("tokens", count(standing.tokens));
+            out.number("spent_micros", count(standing.units));
+            let ends = (standing.period_end < u32::MAX).then(|| u64::from(standing.period_end) * 1000);
+            out.number("budget_begins_anew_at", ends);
+            out.object("held", |out| {
+                out.number("requests", count(standing.held.requests.into()));
+                out.number("tokens", count(standing.held.tokens));
+                out.number("parallel", count(standing.held.parallel.into()));
+                out.number("budget_micros", count(standing.held.units));
+            });
+        }),
+    }
     *out = object.end();
+}
+
+/// What is given back before its use is reported may stand below nothing for a moment.
+fn count(amount: i64) -> Option<u64> {
+    Some(u64::try_from(amount).unwrap_or(0))
 }
 
 /// A JSON object being written.

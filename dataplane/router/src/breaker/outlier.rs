@@ -159,6 +159,7 @@ mod tests {
                 placement: Placement::default(),
                 admission: Admission::default(),
                 fallbacks: vec![],
+                budget_fallback: None,
                 units: Units::default(),
             }],
             profiles: vec![ProfileSpec { name: "p".into(), scorers: vec![], picker: "p2c".into(), temperature: 0.0 }],

@@ -61,6 +61,7 @@ fn world(pools: &[u32], picker: &str) -> World {
             placement: Placement::default(),
             admission: Admission::default(),
             fallbacks: vec![],
+            budget_fallback: None,
             units: Units::default(),
         }],
         names: vec![ModelName { name: "m".into(), model: 0 }],

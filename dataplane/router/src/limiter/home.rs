@@ -52,7 +52,8 @@ pub enum Reserved {
     /// Nothing limits it.
     Free,
     Go(Reservation, Remaining),
-    /// The owner is asked; its answer has this number.
+    /// The owner is asked; its answer has this number, which no other question gets while anybody may hold it: an
+    /// answer is taken in a later turn than it comes.
     Wait(u64),
     Refused(Refused),
     /// The owner has more to do than it can, or this core has too many questions open.
@@ -83,6 +84,8 @@ pub struct HomeTally {
 }
 
 struct Asked {
+    /// Its row and the count of questions, so that no two that anybody may still speak of have the same.
+    number: u64,
     chain: u32,
     org: u64,
     measures: Measures,
@@ -98,6 +101,8 @@ pub struct Home<F = Sound> {
     /// Chains whose lease holds something.
     active: Vec<u32>,
     asked: Slab<Asked>,
+    /// Questions asked until now.
+    question: u32,
     /// The latest second that was seen: it does not go back.
     second: u32,
     faults: F,
@@ -119,7 +124,7 @@ impl<F: Faults> Home<F> {
     /// One with mistakes planted.
     pub fn with(core: CoreId, faults: F) -> Self {
         let (leases, active, asked) = (Vec::new(), Vec::new(), Slab::default());
-        Self { core, leases, active, asked, second: 0, faults, tally: HomeTally::default() }
+        Self { core, leases, active, asked, question: 0, second: 0, faults, tally: HomeTally::default() }
     }
 
     /// Asks for what a request may use at most, of every level of its chain.
@@ -160,20 +165,25 @@ impl<F: Faults> Home<F> {
         if self.asked.len() >= ASKED_MAX {
             return Reserved::Overloaded;
         }
-        let row = self.asked.insert(Asked { chain: number, org: chain.org, measures, ask, is_open: true });
-        let asked = reserve_of(self.core, u64::from(row), table, chain, number, ask, Want::Use);
+        let row = self.asked.insert(Asked { number: 0, chain: number, org: chain.org, measures, ask, is_open: true });
+        let question = u64::from(self.question) << 32 & !REFILL | u64::from(row);
+        self.question = self.question.wrapping_add(1);
+        if let Some(asked) = self.asked.get_mut(row) {
+            asked.number = question;
+        }
+        let asked = reserve_of(self.core, question, table, chain, number, ask, Want::Use);
         if !send(chain.org, ToOwner::Reserve(asked)) {
             self.asked.remove(row);
             return Reserved::Overloaded;
         }
         self.tally.asked += 1;
-        Reserved::Wait(row.into())
+        Reserved::Wait(question)
     }
 
     /// Nobody waits for that answer any more: its client left, or the owner took too long. What a late yes brings goes
     /// back.
     pub fn leave(&mut self, number: u64) {
-        if let Some(asked) = u32::try_from(number).ok().and_then(|row| self.asked.get_mut(row)) {
+        if let Some(asked) = self.asked.get_mut(number as u32).filter(|asked| asked.number == number) {
             asked.is_open = false;
         }
     }
@@ -197,8 +207,9 @@ impl<F: Faults> Home<F> {
             self.take_slice(table, number, org, verdict, now, &mut to(&mut send, org));
             return None;
         }
-        let asked = self.asked.remove(u32::try_from(verdict.number).ok()?)?;
-        let Asked { chain, org, measures, ask, is_open } = asked;
+        let row = verdict.number as u32;
+        self.asked.get(row).filter(|asked| asked.number == verdict.number)?;
+        let Asked { chain, org, measures, ask, is_open, .. } = self.asked.remove(row)?;
         let answer = match verdict.word {
             Word::Free => Answer::Free,
             Word::No(refused) => Answer::Refused(refused, verdict.remaining),

@@ -281,3 +281,27 @@ fn a_model_that_costs_nothing_is_there_when_the_budget_is_spent() {
         rig.ask(0, 0, 1, 0).unwrap();
     }
 }
+
+#[test]
+fn a_number_is_not_given_to_another_question_while_somebody_may_still_read_its_answer() {
+    // Too few requests for a slice: each is asked for.
+    let mut rig = Rig::new(1, &[level(Scope::Key, &[(Measure::Requests, 4)])], &[&[0]]);
+    let ask = Amounts::of_request(1, 1);
+    let mut numbers = Vec::new();
+    for _ in 0..4 {
+        let up = &mut rig.up;
+        let reserved = rig.homes[0].reserve(&rig.table, 0, ask, rig.now, |_, message| {
+            up.push_back(message);
+            true
+        });
+        let Reserved::Wait(number) = reserved else { panic!("{reserved:?}") };
+        // The answer is here, and its request has not had its turn yet.
+        rig.settle();
+        numbers.push(number);
+    }
+    let answered: Vec<u64> = rig.answers.iter().map(|(_, number, _)| *number).collect();
+    assert_eq!(answered, numbers);
+    numbers.sort_unstable();
+    numbers.dedup();
+    assert_eq!(numbers.len(), 4);
+}

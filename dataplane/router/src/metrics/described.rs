@@ -274,6 +274,35 @@ pub static ADMISSION_HEARTBEATS: MetricDesc = MetricDesc {
     kind: Kind::Counter,
     labels: &[],
 };
+/// What comes of a request that limits hold, in the order of [`CoreCells::limited`](super::CoreCells::limited).
+pub const LIMIT_OUTCOMES: &[&str] = &["lease", "owner", "refused", "busy", "overloaded", "fallback"];
+/// See [`CoreCells::limited`](super::CoreCells::limited).
+pub static LIMIT_REQUESTS: MetricDesc = MetricDesc {
+    name: "llmgw_limit_requests_total",
+    help: "Requests of keys with limits: admitted from a lease with no wait, by the owner's word, refused, refused \
+           since the owner took too long (busy) or its lane was full (overloaded); fallback: served as the model that \
+           stands in once a budget is spent",
+    kind: Kind::Counter,
+    labels: &[Label::closed("outcome", LIMIT_OUTCOMES)],
+};
+/// What a request was refused for, in the order of [`Measure::ALL`](crate::quota::Measure::ALL).
+pub const LIMIT_MEASURES: &[&str] = &["requests", "tokens", "parallel", "budget"];
+/// See [`CoreCells::limit_refusals`](super::CoreCells::limit_refusals).
+pub static LIMIT_REFUSALS: MetricDesc = MetricDesc {
+    name: "llmgw_limit_refusals_total",
+    help: "Requests refused by a limit, by what it counts",
+    kind: Kind::Counter,
+    labels: &[Label::closed("measure", LIMIT_MEASURES)],
+};
+/// What becomes of slices, in the order of [`CoreCells::limit_slices`](super::CoreCells::limit_slices).
+pub const LIMIT_SLICES: &[&str] = &["given", "recalled", "refill"];
+/// See [`CoreCells::limit_slices`](super::CoreCells::limit_slices).
+pub static LIMIT_LEASES: MetricDesc = MetricDesc {
+    name: "llmgw_limit_slices_total",
+    help: "Slices of limits lent to cores, asked back by their owners, and asked for beside the work",
+    kind: Kind::Counter,
+    labels: &[Label::closed("event", LIMIT_SLICES)],
+};
 /// See [`CoreCells::found_by_net`](super::CoreCells::found_by_net).
 pub static ADMISSION_FOUND_BY_NET: MetricDesc = MetricDesc {
     name: "llmgw_admission_found_by_net_total",
@@ -316,6 +345,9 @@ pub static METRICS: &[&MetricDesc] = &[
     &ADMISSION_MESSAGES,
     &ADMISSION_HEARTBEATS,
     &ADMISSION_FOUND_BY_NET,
+    &LIMIT_REQUESTS,
+    &LIMIT_REFUSALS,
+    &LIMIT_LEASES,
 ];
 
 /// Parts of a whole, in millionths as all bounds are.

@@ -77,6 +77,7 @@ pub(crate) fn table(models: &[&[u32]], scorers: &[(&str, f32)], picker: &str, te
             placement,
             admission: Admission::default(),
             fallbacks: Vec::new(),
+            budget_fallback: None,
             units: Units::default(),
         });
         table.names.push(ModelName { name: format!("m{model}"), model });

@@ -189,6 +189,22 @@ fn whole_cores(page: &mut Page, cores: &[Arc<CoreCells>]) {
     }
     page.family(&core::ADMISSION_HEARTBEATS).count(&[], counter(|core| &core.heartbeats));
     page.family(&core::ADMISSION_FOUND_BY_NET).count(&[], grown(|core| &core.found_by_net));
+    limits(page, cores);
+}
+
+fn limits(page: &mut Page, cores: &[Arc<CoreCells>]) {
+    for (at, outcome) in core::LIMIT_OUTCOMES.iter().enumerate() {
+        let count = merge::counters(cores.iter().filter_map(|core| core.limited.get(at)));
+        page.family(&core::LIMIT_REQUESTS).count(&[outcome], count);
+    }
+    for (at, measure) in core::LIMIT_MEASURES.iter().enumerate() {
+        let count = merge::counters(cores.iter().filter_map(|core| core.limit_refusals.get(at)));
+        page.family(&core::LIMIT_REFUSALS).count(&[measure], count);
+    }
+    for (at, event) in core::LIMIT_SLICES.iter().enumerate() {
+        let count = merge::gauges(cores.iter().filter_map(|core| core.limit_slices.get(at)));
+        page.family(&core::LIMIT_LEASES).count(&[event], u64::try_from(count).unwrap_or(0));
+    }
 }
 
 /// Records of what requests used, on their way to the store.

@@ -64,8 +64,11 @@ pub(super) fn check(
     let names: Vec<&str> = served.iter().copied().chain(tree.models.iter().map(|model| model.name.as_str())).collect();
     let known: HashSet<&str> = names.iter().copied().collect();
     for (at, model) in tree.models.iter().enumerate() {
-        for (nth, fallback) in model.fallbacks.iter().enumerate() {
-            let path = format!("models[{at}].fallbacks[{nth}]");
+        let cheaper = model.budget_fallback.value.clone();
+        let cheaper = cheaper.map(|value| Field { value, place: model.budget_fallback.place.clone() });
+        let fallbacks = model.fallbacks.iter().enumerate().map(|(nth, name)| (format!("fallbacks[{nth}]"), name));
+        for (key, fallback) in fallbacks.chain(cheaper.iter().map(|name| ("budget_fallback".to_owned(), name))) {
+            let path = format!("models[{at}].{key}");
             if fallback.value == model.name.value {
                 reader.problem(&fallback.place, format!("{path}: a model cannot stand in for itself; name another"));
             } else if !known.contains(fallback.as_str()) && !reader.has_lost_items {
@@ -77,6 +80,7 @@ pub(super) fn check(
             name: model.name.value.clone(),
             aliases: model.aliases.iter().map(|alias| alias.value.clone()).collect(),
             fallbacks: model.fallbacks.iter().map(|fallback| fallback.value.clone()).collect(),
+            budget_fallback: model.budget_fallback.value.clone(),
             routing_profile: model.routing_profile.value.clone().unwrap_or_else(|| router.default_profile.clone()),
             placement: placement::of(&tree.router, Some(model)),
             admission: admission::of(&tree.router, Some(model)),
@@ -87,6 +91,7 @@ pub(super) fn check(
         name: (*name).to_owned(),
         aliases: Vec::new(),
         fallbacks: Vec::new(),
+        budget_fallback: None,
         routing_profile: router.default_profile.clone(),
         placement: placement::of(&tree.router, None),
         admission: admission::of(&tree.router, None),
