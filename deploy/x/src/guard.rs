@@ -34,6 +34,8 @@ const PARTS: &[(&str, u64)] = &[
     ("head/parse-request", 1_000),
     ("head/parse-response", 1_000),
     ("head/write-request", 1_000),
+    ("limits/from-lease", 5_000),
+    ("limits/by-owner", 2_000),
 ];
 
 /// Loads whose system calls and ring operations are counted: one client, one request after the other, so that none

@@ -25,8 +25,6 @@ pub(super) fn pass(cores: u32) -> impl FnMut() {
     }
 }
 
-/// A request that is queued among those of `tenants` tenants, all of whom have one waiting; a place that is given up;
-/// and the grant of it to whose turn it is. What is done for one request that waits.
 /// A request that is queued among `backlog` others, each of another tenant of the `tenants` there are; a place that is
 /// given up; and the grant of it to whose turn it is. What is done for one request that waits.
 pub(super) fn queued(backlog: u32, tenants: u32) -> impl FnMut() {

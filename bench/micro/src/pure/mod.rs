@@ -7,6 +7,7 @@ mod admission;
 mod decide;
 mod head;
 mod keys;
+mod limits;
 mod prefix;
 mod table;
 mod text;
@@ -47,7 +48,7 @@ macro_rules! part {
     };
 }
 
-pub(crate) static PARTS: [Part; 51] = [
+pub(crate) static PARTS: [Part; 53] = [
     part!("decide/max-score/5", decide::alone(5, "max-score", 1); clean, bar 500.0),
     part!("decide/max-score/100", decide::alone(100, "max-score", 1); clean, bar 4_000.0),
     part!("decide/max-score/1000", decide::alone(1_000, "max-score", 1); clean, bar 30_000.0),
@@ -93,6 +94,8 @@ pub(crate) static PARTS: [Part; 51] = [
     part!("keys/look-up/100000", keys::known(100_000); clean, bar 100.0),
     part!("keys/look-up-in-vain/100000", keys::unknown(100_000); clean, bar 100.0),
     part!("keys/swap/100000", keys::swap(100_000); clean, bar 200_000.0),
+    part!("limits/from-lease", limits::from_lease(); clean),
+    part!("limits/by-owner", limits::by_owner()),
     part!("snapshot/write/100", table::write(100)),
     part!("snapshot/write/1000", table::write(1_000)),
     part!("snapshot/check/100", table::check(100)),
