@@ -24,7 +24,7 @@ struct Pair {
 /// A key, its project, its team and its organisation, each held to the same, on so many cores.
 fn pair(cores: u32, limits: [Option<i64>; 4]) -> Pair {
     let budget = BudgetTerms { calendar: 0, epoch: 0, spent: 0, spent_at: NOW.second };
-    let level = |scope| Some(Level { scope, of_model: false, limits, budget: Some(budget.clone()) });
+    let level = |scope| Some(Level { scope, of_model: false, limits, budget: Some(budget) });
     let levels = vec![level(Scope::Key), level(Scope::Project), level(Scope::Team), level(Scope::Org)];
     let chain = (0..4).collect();
     let table = LimitTable::new(1, levels, vec![Some((chain, 0, 1))], vec![Calendar { edges: vec![0] }]);
