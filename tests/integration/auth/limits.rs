@@ -308,3 +308,34 @@ fn no_path_gets_past_a_spent_limit() {
     assert_eq!(rig.engines[0].calls().len(), 0);
     rig.gateway.finish(&[]);
 }
+
+#[test]
+fn what_was_spent_of_a_budget_is_known_after_a_restart_and_begins_anew_with_its_period() {
+    let rig = Rig::start();
+    let key = rig.key("thrifty", Value::Null);
+    // A hundred tokens.
+    let budget = json!({ "budget_micros": 100_000_000, "budget_period": "month", "time_zone": "Asia/Tokyo" });
+    limit(&rig, &key, "thrifty", &budget);
+    let ask = |rig: &Rig| rig.ask(&key, &chat("hello").max_tokens(12), &[]);
+    let mut served = 0;
+    let refused = loop {
+        let reply = ask(&rig);
+        if reply.status != 200 {
+            break reply;
+        }
+        served += 1;
+    };
+    assert!(served > 1, "{}", refused.text());
+    assert_eq!(error_of(&refused).1, json!("budget_spent"));
+    let before = wait_for_rest(&rig, &key);
+    let (spent, anew) = (&before["spent_micros"], before["budget_begins_anew_at"].as_u64().expect("a moment"));
+    // Midnight in Tokyo is 15:00 of the day before in UTC.
+    assert_eq!(anew / 1000 % 86_400, 15 * 3600);
+    let wait = number(&refused, "retry-after");
+    assert!((1..=31 * 86_400).contains(&wait), "{wait}");
+    let rig = rig.restart(&[]);
+    let refused = ask(&rig);
+    assert_eq!((refused.status, error_of(&refused).1), (429, json!("budget_spent")), "{}", refused.text());
+    assert_eq!(&used(&rig, &key)["spent_micros"], spent);
+    rig.gateway.finish(&[]);
+}

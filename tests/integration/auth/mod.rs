@@ -6,4 +6,5 @@ mod rig;
 mod limits;
 mod rights;
 mod store;
+mod turns;
 mod who;

@@ -1,5 +1,6 @@
 //! A gateway with `auth: keys`, simulated engines behind it, and an operator beside it.
 
+use llmgw_test_kit::gateway::Builder;
 use llmgw_test_kit::raw::{self, Reply};
 use llmgw_test_kit::request::Request;
 use llmgw_test_kit::{Chat, Engine, Gateway, Launch, chat};
@@ -15,6 +16,7 @@ pub(super) struct Rig {
     pub(super) folder: TempDir,
     pub(super) gateway: Gateway,
     pub(super) engines: Vec<Engine>,
+    builder: Builder,
 }
 
 impl Rig {
@@ -32,10 +34,27 @@ impl Rig {
         let builder = endpoints.fold(builder, |builder, (at, (engine, models))| {
             builder.endpoint(&format!("{{ name: engine-{at}, url: \"{}\", {models}, engine: sim }}", engine.url()))
         });
-        let gateway = builder.router(&format!("timeouts: {{ settle: 0s }}\n{router}")).start(llmgw());
-        let ready = || gateway.metrics().sum("llmgw_endpoint_ready", &[]) == Some(engines.len() as f64);
+        let builder = builder.router(&format!("timeouts: {{ settle: 0s }}\n{router}"));
+        let gateway = builder.clone().start(llmgw());
+        let rig = Self { folder, gateway, engines, builder };
+        rig.wait_for_engines();
+        rig
+    }
+
+    fn wait_for_engines(&self) {
+        let count = self.engines.len() as f64;
+        let ready = || self.gateway.metrics().sum("llmgw_endpoint_ready", &[]) == Some(count);
         llmgw_test_kit::wait_for("every engine", WITHIN, ready);
-        Self { folder, gateway, engines }
+    }
+
+    /// Ends the gateway in order and starts another on the same files.
+    #[track_caller]
+    pub(super) fn restart(self, expected_warnings: &[&str]) -> Self {
+        let Self { folder, gateway, engines, builder } = self;
+        gateway.finish(expected_warnings);
+        let rig = Self { folder, gateway: builder.clone().start(llmgw()), engines, builder };
+        rig.wait_for_engines();
+        rig
     }
 
     pub(super) fn file(&self) -> String {
