@@ -115,22 +115,29 @@ pub(crate) enum Command {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Level {
+    /// List them
     List,
     /// Make one: ORG, or ORG/TEAM
     Create {
+        /// Its name, after the name of what it is made in
         path: String,
     },
+    /// Call one by another name; its id stays
     Rename {
+        /// ORG or ORG/TEAM, by name or id
         path: String,
+        /// The new name, without what it is in
         name: String,
     },
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ProjectAct {
+    /// List them
     List,
     /// Make one: ORG/TEAM/PROJECT
     Create {
+        /// Its name, after the names of what it is made in
         path: String,
         /// The band of its keys that have none
         #[arg(long)]
@@ -139,16 +146,23 @@ pub(crate) enum ProjectAct {
         #[arg(long)]
         profile: Option<String>,
     },
+    /// Change what a project is called, and what its keys get that say nothing themselves
     Change {
+        /// ORG/TEAM/PROJECT, by name or id
         path: String,
+        /// The new name, without what it is in
         #[arg(long)]
         name: Option<String>,
+        /// The band of its keys that have none
         #[arg(long)]
         band: Option<String>,
+        /// No band of its own
         #[arg(long, conflicts_with = "band")]
         no_band: bool,
+        /// The routing profile of its keys that have none
         #[arg(long)]
         profile: Option<String>,
+        /// No profile of its own
         #[arg(long, conflicts_with = "profile")]
         no_profile: bool,
     },
@@ -156,18 +170,24 @@ pub(crate) enum ProjectAct {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LimitsAct {
+    /// List all limits
     List,
+    /// Show the limits of one level
     Show {
         /// org, team, project or key
         level: String,
+        /// Whose: ORG, ORG/TEAM, ORG/TEAM/PROJECT or KEY, by name or id
         scope: String,
     },
     /// Set the limits of a level, in place of all that it had for the same model
     Set(SetLimits),
+    /// Take the limits of a level away: it holds nobody back any more
     Clear {
         /// org, team, project or key
         level: String,
+        /// Whose: ORG, ORG/TEAM, ORG/TEAM/PROJECT or KEY, by name or id
         scope: String,
+        /// Those for this model alone
         #[arg(long)]
         model: Option<String>,
     },
@@ -177,6 +197,7 @@ pub(crate) enum LimitsAct {
 pub(crate) struct SetLimits {
     /// org, team, project or key
     level: String,
+    /// Whose: ORG, ORG/TEAM, ORG/TEAM/PROJECT or KEY, by name or id
     scope: String,
     /// For this model alone
     #[arg(long)]

@@ -62,16 +62,20 @@ fn level(out: &mut Vec<u8>, (level, standing): (&ArchivedLevel, Option<&Standing
         // Its owner did not say in time, or holds nobody to anything.
         None => object.raw("used", "null"),
         Some(standing) => object.object("used", |out| {
-            out.number("requests", count(standing.requests));
-            out.number("tokens", count(standing.tokens));
-            out.number("spent_micros", count(standing.units));
-            let ends = (standing.period_end < u32::MAX).then(|| u64::from(standing.period_end) * 1000);
+            // What is not limited is not counted either.
+            let (rpm, tpm) = (limits.rpm.is_some(), limits.tpm.is_some());
+            let (parallel, budget) = (limits.parallel.is_some(), limits.budget.is_some());
+            let of = |is_limited: bool, amount: i64| count(amount).filter(|_| is_limited);
+            out.number("requests", of(rpm, standing.requests));
+            out.number("tokens", of(tpm, standing.tokens));
+            out.number("spent_micros", of(budget, standing.units));
+            let ends = (budget && standing.period_end < u32::MAX).then(|| u64::from(standing.period_end) * 1000);
             out.number("budget_begins_anew_at", ends);
             out.object("held", |out| {
-                out.number("requests", count(standing.held.requests.into()));
-                out.number("tokens", count(standing.held.tokens));
-                out.number("parallel", count(standing.held.parallel.into()));
-                out.number("budget_micros", count(standing.held.units));
+                out.number("requests", of(rpm, standing.held.requests.into()));
+                out.number("tokens", of(tpm, standing.held.tokens));
+                out.number("parallel", of(parallel, standing.held.parallel.into()));
+                out.number("budget_micros", of(budget, standing.held.units));
             });
         }),
     }
