@@ -155,7 +155,8 @@ fn requests_that_end_in_every_way_leave_nothing_reserved() {
     assert_eq!(used["requests"], 200, "{used}");
     assert!(used["tokens"].as_u64().is_some_and(|tokens| tokens > 0), "{used}");
     assert_eq!(used["spent_micros"].as_u64(), used["tokens"].as_u64().map(|tokens| tokens * 1_000_000), "{used}");
-    assert_eq!(rig.gateway.metrics().sum("llmgw_requests_in_flight", &[]), Some(0.0));
+    // An answer leaves a moment before its request is over.
+    wait_for("nothing in flight", WITHIN, || rig.gateway.metrics().sum("llmgw_requests_in_flight", &[]) == Some(0.0));
     rig.gateway.finish(&["\"request_id\""]);
 }
 
@@ -338,5 +339,27 @@ fn what_was_spent_of_a_budget_is_known_after_a_restart_and_begins_anew_with_its_
     let refused = ask(&rig);
     assert_eq!((refused.status, error_of(&refused).1), (429, json!("budget_spent")), "{}", refused.text());
     assert_eq!(&used(&rig, &key)["spent_micros"], spent);
+    rig.gateway.finish(&[]);
+}
+
+#[test]
+fn a_limit_for_one_model_leaves_the_others_to_the_keys_own() {
+    let engine = |model: &str| {
+        let model = model.to_owned();
+        Engine::local_with(move |config| config.models = vec![model])
+    };
+    let rig = Rig::with(vec![engine("large"), engine("small")], &["model: large", "model: small"], "", "");
+    let key = rig.key("mixed", Value::Null);
+    rig.admin("PUT /limits/key/mixed?model=large", &json!({ "rpm": 3 }));
+    limit(&rig, &key, "mixed", &json!({ "rpm": 8 }));
+    let is_whole = || me(&rig, &key)["limits"].as_array().is_some_and(|levels| levels.len() == 2);
+    wait_for("both limits", WITHIN, || (0..CONNECTIONS).all(|_| is_whole()));
+    let of = |model: &str| chat("hello").model(model).max_tokens(2);
+    check_admitted(&race(&rig, &key, 3, 3, &of("large")), 3);
+    // Those three counted for all models as well.
+    let of_small = race(&rig, &key, 3, 4, &of("small"));
+    check_admitted(&of_small, 5);
+    let refused = rig.ask(&key, &of("large"), &[]).text();
+    assert!(refused.contains("the key's limit of"), "{refused}");
     rig.gateway.finish(&[]);
 }
