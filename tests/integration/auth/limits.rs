@@ -268,6 +268,7 @@ fn at_half_of_a_limit_ninety_nine_of_a_hundred_requests_ask_nobody() {
         ["lease", "owner"].map(|outcome| metrics.sum("llmgw_limit_requests_total", &[("outcome", outcome)]));
     let (by_lease, by_owner) = (by_lease.expect("counted"), by_owner.expect("counted"));
     assert_eq!(by_lease + by_owner, 3000.0);
+    println!("{by_owner} of 3000 requests asked their owner");
     assert!(by_owner <= 30.0, "{by_owner} of 3000 asked");
     rig.gateway.finish(&[]);
 }
