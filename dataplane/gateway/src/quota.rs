@@ -124,7 +124,9 @@ impl LimitAsk {
         let units = route.units.to_units();
         // Nothing of the prompt is known to be cached, and time in an engine is not foreseen.
         let dearest = Units { prompt_micros: units.prompt_micros.max(units.cached_micros), ..units };
-        let units = i64::try_from(dearest.price(&tokens, Duration::ZERO)).unwrap_or(i64::MAX);
+        // What costs something by its time alone wants a budget that is not spent.
+        let least = u64::from(!units.is_free());
+        let units = i64::try_from(dearest.price(&tokens, Duration::ZERO).max(least)).unwrap_or(i64::MAX);
         let ask = Amounts::of_request(self.prompt.saturating_add(self.answer), units);
         match limits.reserve(chain, ask).await {
             Ok(held) => {

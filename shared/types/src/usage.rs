@@ -12,6 +12,12 @@ use crate::{RequestId, ShortId};
 pub const UNITS_MICROS_MAX: u64 = 1 << 50;
 
 impl Units {
+    /// Whether no use of the model costs anything, so that budgets hold nobody back from it.
+    pub fn is_free(&self) -> bool {
+        let Self { prompt_micros, cached_micros, completion_micros, gpu_second_micros } = *self;
+        [prompt_micros, cached_micros, completion_micros, gpu_second_micros].iter().all(|micros| *micros == 0)
+    }
+
     /// What that use costs, in millionths of a unit; [`UNITS_MICROS_MAX`] at most. `busy` is the time that an engine
     /// had the request.
     pub fn price(&self, tokens: &Tokens, busy: Duration) -> u64 {

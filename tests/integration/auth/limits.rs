@@ -214,7 +214,9 @@ fn a_spent_budget_leaves_what_costs_nothing_and_falls_back_to_it() {
         let model = model.to_owned();
         Engine::local_with(move |config| config.models = vec![model])
     };
-    let top = "models: [{ name: large, budget_fallback: small }, { name: other }, \
+    // Of `other` only the time costs something, which nobody knows before.
+    let top = "models: [{ name: large, budget_fallback: small }, \
+               { name: other, units: { prompt: 0, cached: 0, completion: 0, gpu_second: 5 } }, \
                { name: small, units: { prompt: 0, cached: 0, completion: 0 } }]";
     let engines = vec![engine("large"), engine("small"), engine("other")];
     let rig = Rig::with(engines, &["model: large", "model: small", "model: other"], top, "");
