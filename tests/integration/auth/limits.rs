@@ -258,6 +258,7 @@ fn a_lowered_limit_and_a_revoked_key_are_felt_at_once_and_what_runs_goes_on() {
 }
 
 #[test]
+#[expect(clippy::print_stdout, reason = "the figure, for whoever asks with --nocapture")]
 fn at_half_of_a_limit_ninety_nine_of_a_hundred_requests_ask_nobody() {
     let rig = Rig::start();
     let key = rig.key("steady", Value::Null);
