@@ -106,7 +106,7 @@ impl Books {
                 None => book.spent = None,
                 Some(terms) => {
                     let spent = book.spent.get_or_insert_with(|| Spent::new(0, 0, terms.epoch.wrapping_add(1)));
-                    if spent.epoch() != terms.epoch {
+                    if spent.epoch() != terms.epoch && !faults.planted(Fault::BudgetGoesOn) {
                         let start = table.period(level, terms.spent_at).start;
                         *spent = Spent::new(start, terms.spent, terms.epoch);
                     }
@@ -132,7 +132,9 @@ impl Books {
             // What it holds counts where it belongs by now.
             let held = book.homes.iter().fold([0; 4], |sum, home| plus(sum, &home.amounts, 1));
             book.levels.iter().for_each(|row| shift(levels, row, held, -1));
-            chain.levels.iter().for_each(|row| shift(levels, row, held, 1));
+            if !faults.planted(Fault::HeldLeftBehind) {
+                chain.levels.iter().for_each(|row| shift(levels, row, held, 1));
+            }
             book.levels = chain.levels;
         }
     }

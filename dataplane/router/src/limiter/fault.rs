@@ -12,8 +12,8 @@ pub enum Fault {
     LeaseAfterRevoke,
     /// The owner refuses without asking for slices back.
     RefusesWithoutRecall,
-    /// A slice is given while others are asked for.
-    SliceDuringRecall,
+    /// Slices are asked back once for an ask, whatever limits change while they come.
+    RecallsOnce,
     /// A home core answers a recall and keeps its lease.
     KeepsAfterRecall,
     /// A slice is charged to the window when it is given.
@@ -42,6 +42,12 @@ pub enum Fault {
     ExcessForgotten,
     /// A request that was cut keeps its place among those at once.
     PlaceKept,
+    /// What was not used is given back to windows that never counted it.
+    RefundsOfAnyWindow,
+    /// A budget that is made anew goes on where the one before it was.
+    BudgetGoesOn,
+    /// What is held is not counted at a level that comes into its chain.
+    HeldLeftBehind,
 }
 
 /// Where mistakes are planted.

@@ -44,7 +44,7 @@ struct Org {
     parked: VecDeque<Reserve>,
     /// Recalls that are not answered.
     recalls_out: u32,
-    /// For the first of those parked, slices were asked back.
+    /// For the first of those parked, slices were asked back: for the simulator's mistake alone.
     is_recalled: bool,
     /// Chains of which slices are out.
     leased: Vec<u32>,
@@ -150,8 +150,9 @@ impl<F: Faults> Owner<F> {
         }
         if tokens < 0 {
             self.books.charge(number, now.tick, now.tick, 0, -tokens);
-        } else if chain.is_some_and(|chain| version == chain.version) {
-            // By other limits it may have been charged elsewhere: what was not used leaves with its window then.
+        } else if chain.is_some_and(|chain| chain.counts_as(version) || self.faults.planted(Fault::RefundsOfAnyWindow))
+        {
+            // Where other windows counted it then, what was not used leaves with them: at most a minute later.
             self.books.charge(number, now.tick, tick, -i64::from(requests), -tokens);
         }
         self.serve(table, org, now, send);
@@ -224,12 +225,13 @@ impl<F: Faults> Owner<F> {
             let refused = if fits_all || is_refill {
                 None
             } else {
-                if !org.is_recalled && !faults.planted(Fault::RefusesWithoutRecall) {
+                let is_done = org.is_recalled && faults.planted(Fault::RecallsOnce);
+                if !is_done && !faults.planted(Fault::RefusesWithoutRecall) {
+                    // Each time: what lacks room may have changed while slices were on their way back.
                     org.is_recalled = true;
                     let sent = recall(books, org, table, chain, &asked, now, faults, send);
                     org.recalls_out += sent;
                     self.tally.recalls += u64::from(sent);
-                    continue;
                 }
                 if org.recalls_out > 0 && !faults.planted(Fault::RefusesWithoutRecall) {
                     return;
@@ -248,8 +250,7 @@ impl<F: Faults> Owner<F> {
                         books.hold(asked.chain, asked.home, asked.ask.stocks(), 1);
                         take(&mut free, &asked.ask);
                     }
-                    let is_busy = org.recalls_out > 0 && !faults.planted(Fault::SliceDuringRecall);
-                    let slice = if is_busy || org.parked.len() > 1 {
+                    let slice = if org.recalls_out > 0 || org.parked.len() > 1 {
                         Amounts::default()
                     } else {
                         slice(&free, chain, &asked.ask, self.core_count)

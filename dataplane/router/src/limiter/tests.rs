@@ -6,6 +6,7 @@ use llmgw_types::CoreId;
 
 use super::*;
 use crate::quota::chain::BudgetTerms;
+use crate::quota::table::ChainRow;
 use crate::quota::{Amounts, Calendar, Level, LimitTable, Measure, Scope};
 
 const ORG: u64 = 0;
@@ -30,7 +31,9 @@ fn level(scope: Scope, limits: &[(Measure, i64)]) -> Level {
 }
 
 fn table(version: u32, levels: &[Level], chains: &[&[u32]]) -> LimitTable {
-    let chains = chains.iter().map(|rows| Some((rows.iter().copied().collect(), ORG, version)));
+    let levels_of = |rows: &&[u32]| rows.iter().copied().collect();
+    let chains =
+        chains.iter().map(|rows| Some(ChainRow { levels: levels_of(rows), org: ORG, version, counts_since: 1 }));
     let levels = levels.iter().cloned().map(Some).collect();
     LimitTable::new(version.into(), levels, chains.collect(), vec![Calendar { edges: vec![0, 10_000, 20_000] }])
 }
@@ -268,6 +271,43 @@ fn a_lease_is_void_once_its_limits_changed() {
     rig.settle();
     assert!(rig.ask(1, 0, 1, 0).is_ok());
     assert!(rig.ask(1, 0, 1, 0).is_err());
+}
+
+#[test]
+fn a_limit_that_changes_while_slices_come_back_has_what_it_lacks_asked_for_too() {
+    let levels = |org| {
+        [(Scope::Key, 100), (Scope::Org, org), (Scope::Key, 400)]
+            .map(|(scope, limit)| level(scope, &[(Measure::Tokens, limit)]))
+    };
+    let chains: [&[u32]; 2] = [&[0, 1], &[2, 1]];
+    let mut rig = Rig::new(2, &levels(1_000), &chains);
+    // Both cores have a slice; that of the other chain does not matter as long as the organisation has enough.
+    rig.ask(1, 0, 1, 0).unwrap();
+    rig.ask(0, 1, 1, 0).unwrap();
+    assert!(rig.homes[1].in_hand(0).0.tokens > 20 && rig.homes[0].in_hand(1).0.tokens > 90);
+    let (ask, up) = (Amounts::of_request(80, 0), &mut rig.up);
+    let reserved = rig.homes[0].reserve(&rig.table, 0, ask, rig.now, |_, message| {
+        up.push_back(message);
+        true
+    });
+    assert!(matches!(reserved, Reserved::Wait(_)));
+    let (asked, down) = (rig.up.pop_front().unwrap(), &mut rig.down);
+    rig.owner.hear(&rig.table, &asked, rig.now, |home, message| down.push_back((home, message)));
+    assert_eq!(rig.down.len(), 1, "one slice is asked for");
+    rig.table = table(2, &levels(200), &chains);
+    rig.settle();
+    assert!(matches!(rig.answers[..], [(0, _, Answer::Go(..))]), "{:?}", rig.answers);
+}
+
+#[test]
+fn what_was_not_used_comes_back_although_the_limit_is_another_by_then() {
+    let of = |limit| [level(Scope::Key, &[(Measure::Tokens, limit)])];
+    let mut rig = Rig::new(2, &of(100), &[&[0]]);
+    let first = rig.ask(0, 0, 90, 0).unwrap();
+    rig.table = table(2, &of(120), &[&[0]]);
+    assert!(rig.ask(1, 0, 60, 0).is_err());
+    rig.end(0, first, used(10, 0));
+    assert!(rig.ask(1, 0, 110, 0).is_ok());
 }
 
 #[test]

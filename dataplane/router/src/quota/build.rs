@@ -30,11 +30,42 @@ struct Known {
     terms: BudgetTerms,
 }
 
+/// Which windows count a chain, and since which version.
+#[derive(Clone, Copy, Debug)]
+struct Counted {
+    levels: LevelList,
+    /// Two bits a level, in the order of `levels`: a window of requests, one of tokens.
+    windows: u16,
+    since: u32,
+}
+
+impl Counted {
+    fn by(list: &LevelList, levels: &[Option<Level>], version: u32) -> Self {
+        let mut windows = 0;
+        for (nth, row) in list.iter().enumerate() {
+            let level = levels.get(row as usize).and_then(Option::as_ref);
+            let has = |measure| level.is_some_and(|level| level.limit(measure).is_some());
+            windows |= (u16::from(has(Measure::Requests)) | u16::from(has(Measure::Tokens)) << 1) << (2 * nth);
+        }
+        Self { levels: *list, windows, since: version }
+    }
+
+    /// The same, since then if nothing is counted elsewhere by now.
+    fn after(self, before: Option<Self>) -> Self {
+        match before {
+            Some(before) if (before.levels, before.windows) == (self.levels, self.windows) => before,
+            _ => self,
+        }
+    }
+}
+
 /// See the module.
 #[derive(Clone, Debug, Default)]
 pub struct Builder {
     /// By key and, for one model, the level that makes it a chain of its own.
     chains: HashMap<(u32, Option<u32>), u32>,
+    /// By chain; none for one that is gone.
+    counted: Vec<Option<Counted>>,
     /// By level.
     budgets: Vec<Option<Known>>,
     epochs: u32,
@@ -47,8 +78,10 @@ impl Builder {
         let rows = tenants.levels.iter();
         self.budgets.resize(tenants.levels.len().max(self.budgets.len()), None);
         let calendars = self.calendars(tenants, facts);
-        let levels = rows.zip(0..).map(|(level, row)| self.level(level, row, &calendars, facts)).collect();
+        let levels: Vec<_> = rows.zip(0..).map(|(level, row)| self.level(level, row, &calendars, facts)).collect();
+        let mut counted: Vec<Option<Counted>> = vec![None; self.chains.len()];
         let mut chains: Vec<Option<ChainRow>> = vec![None; self.chains.len()];
+        let before = std::mem::take(&mut self.counted);
         let mut keys = Vec::with_capacity(tenants.keys.len());
         for (key, row) in tenants.keys.iter().zip(0u32..) {
             if key.is_revoked || key.levels.is_empty() {
@@ -65,8 +98,12 @@ impl Builder {
                 let at = number as usize;
                 if chains.len() <= at {
                     chains.resize(at + 1, None);
+                    counted.resize(at + 1, None);
                 }
-                chains[at] = Some((list, org, version));
+                let before = before.get(at).copied().flatten();
+                let is_counted = Counted::by(&list, &levels, version).after(before);
+                counted[at] = Some(is_counted);
+                chains[at] = Some(ChainRow { levels: list, org, version, counts_since: is_counted.since });
                 number
             };
             let for_all: LevelList = own_levels().filter(|level| model_of(level).is_none()).collect();
@@ -83,6 +120,7 @@ impl Builder {
             }
             keys.push(KeyChains { all, of_models: of_models.into() });
         }
+        self.counted = counted;
         LimitTable::new(tenants.generation.to_native(), levels, chains, calendars).with_keys(keys)
     }
 
@@ -222,6 +260,23 @@ mod tests {
         assert_eq!(table.chain_of(0, "big"), Some(small));
         assert!(table.chain(big).is_none() && table.chain_of(1, "x").is_some_and(|chain| chain > big));
         assert_eq!(table.chain(small).unwrap().version, 2);
+    }
+
+    #[test]
+    fn a_chain_counts_since_its_windows_changed_and_not_since_their_limits_did() {
+        let (mut builder, mut facts) = (Builder::default(), Fixed(0));
+        let mut since = |version: u32, is_revoked: bool, rpm: Option<u64>, org: Option<u64>| {
+            let levels = vec![level(LevelKind::Key, None, rpm, None), level(LevelKind::Organization, None, org, None)];
+            let key = Key { is_revoked, ..key(&[0, 1], version) };
+            let table = build(&mut builder, &mut facts, vec![key], levels);
+            table.chain_of(0, "m").and_then(|chain| table.chain(chain)).map(|chain| chain.counts_since)
+        };
+        assert_eq!(since(1, false, Some(9), Some(5)), Some(1));
+        assert_eq!(since(2, false, Some(7), Some(50)), Some(1), "the same windows, other limits");
+        assert_eq!(since(3, false, Some(7), None), Some(3));
+        assert_eq!(since(4, false, Some(7), Some(5)), Some(4), "it was away in between");
+        assert_eq!(since(5, true, Some(7), Some(5)), None);
+        assert_eq!(since(6, false, Some(7), Some(5)), Some(6));
     }
 
     #[test]

@@ -94,8 +94,11 @@ pub struct Chain {
     pub levels: LevelList,
     /// Hash of the organisation: who owns what is counted.
     pub org: u64,
-    /// Another number whenever a limit or a level of it changed.
+    /// A later number whenever a limit or a level of it changed.
     pub version: u32,
+    /// The version since which the same windows at the same levels count it, whatever their limits: what was charged by
+    /// any version from that one on is counted where it would be by this one.
+    pub counts_since: u32,
     /// What any level limits.
     pub(crate) measures: Measures,
     /// The least limit of all levels, by measure.
@@ -111,6 +114,11 @@ impl Chain {
     /// The least limit of all its levels.
     pub fn limit(&self, measure: Measure) -> Option<i64> {
         self.tightest[measure as usize]
+    }
+
+    /// Whether what was charged by that version stands where this one charges. Both are counts that may run over.
+    pub(crate) fn counts_as(&self, version: u32) -> bool {
+        (version.wrapping_sub(self.counts_since) as i32) >= 0
     }
 
     /// What is asked for and can never be had: more than the whole limit.

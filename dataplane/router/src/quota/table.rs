@@ -63,8 +63,16 @@ pub struct KeyChains {
     pub of_models: Box<[(Box<str>, u32)]>,
 }
 
-/// What a chain is made from: its levels, the hash of its organisation, its version.
-pub type ChainRow = (LevelList, u64, u32);
+/// What a chain is made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChainRow {
+    pub levels: LevelList,
+    /// Hash of the organisation.
+    pub org: u64,
+    pub version: u32,
+    /// See [`Chain::counts_since`].
+    pub counts_since: u32,
+}
 
 impl LimitTable {
     /// Puts a table together. Levels that a chain names and that are not there are left out of it; a chain without any
@@ -76,7 +84,7 @@ impl LimitTable {
         calendars: Vec<Calendar>,
     ) -> Self {
         let level = |row: u32| levels.get(row as usize).and_then(Option::as_ref);
-        let chain = |(list, org, version): ChainRow| {
+        let chain = |ChainRow { levels: list, org, version, counts_since }: ChainRow| {
             let list: LevelList = list.iter().filter(|row| level(*row).is_some()).collect();
             let (mut measures, mut tightest) = (Measures::default(), [None; 4]);
             for measure in Measure::ALL {
@@ -84,7 +92,7 @@ impl LimitTable {
                 tightest[measure as usize] = least;
                 measures = if least.is_some() { measures.with(measure) } else { measures };
             }
-            (!measures.is_empty()).then_some(Chain { levels: list, org, version, measures, tightest })
+            (!measures.is_empty()).then_some(Chain { levels: list, org, version, counts_since, measures, tightest })
         };
         let chains = chains.into_iter().map(|row| row.and_then(&chain)).collect();
         Self { generation, levels, chains, calendars, keys: Vec::new() }
@@ -165,6 +173,10 @@ mod tests {
         Some(Level { scope: Scope::Key, of_model: false, limits, budget })
     }
 
+    fn chain(rows: &[u32]) -> Option<ChainRow> {
+        Some(ChainRow { levels: rows.iter().copied().collect(), org: 1, version: 1, counts_since: 1 })
+    }
+
     #[test]
     fn the_least_of_all_levels_holds_and_what_no_level_limits_is_free() {
         let levels = vec![
@@ -173,8 +185,7 @@ mod tests {
             None,
             level([Some(7), None, Some(0), None], None),
         ];
-        let chains =
-            vec![Some(([0, 1, 2, 3].into_iter().collect(), 1, 1)), Some(([2].into_iter().collect(), 1, 1)), None];
+        let chains = vec![chain(&[0, 1, 2, 3]), chain(&[2]), None];
         let table = LimitTable::new(3, levels, chains, Vec::new());
         let chain = table.chain(0).unwrap();
         assert_eq!(chain.tightest, [Some(5), Some(100), Some(0), None]);
@@ -187,7 +198,7 @@ mod tests {
         let calendars = vec![Calendar { edges: vec![100, 200, 300] }, Calendar { edges: vec![50, 150, 350] }];
         let budget = [None, None, None, Some(1)];
         let levels = vec![level(budget, Some(0)), level(budget, Some(1))];
-        let chains = vec![Some(([0, 1].into_iter().collect(), 1, 1))];
+        let chains = vec![chain(&[0, 1])];
         let table = LimitTable::new(1, levels, chains, calendars);
         let span = |second| table.span(table.chain(0).unwrap(), second);
         assert_eq!(span(120), Period { start: 100, end: 150 });
