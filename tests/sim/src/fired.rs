@@ -36,12 +36,33 @@ pub(crate) enum Trouble {
     LateVerdict,
     NeverRan,
     MoreThanReserved,
-    LimitsChanged,
-    ClockStepped,
     PeriodEdge,
+    ShortDay,
+    LongDay,
+    MonthEnd,
+    EdgeInTokyo,
+    RunsOverEdge,
+    LeaseOverEdge,
+    ClockForward,
+    ClockBack,
+    KeyRevoked,
+    KeyBack,
+    LimitLowered,
+    LimitRaised,
+    LimitCame,
+    LimitWent,
+    LevelCame,
+    LevelWent,
+    SwappedWithLease,
+    RevokedRunning,
+    RefundByOther,
+    RefundKept,
+    RefusedHere,
+    Overtaken,
+    Finished,
 }
 
-pub(crate) const KINDS: [(Trouble, &str); 34] = [
+pub(crate) const KINDS: [(Trouble, &str); 55] = [
     (Trouble::Burst, "burst of arrivals"),
     (Trouble::EngineDied, "engine dies with its requests"),
     (Trouble::EngineSlow, "engine slows down"),
@@ -73,9 +94,30 @@ pub(crate) const KINDS: [(Trouble, &str); 34] = [
     (Trouble::LateVerdict, "yes to a closed slot"),
     (Trouble::NeverRan, "engine never answered"),
     (Trouble::MoreThanReserved, "more used than reserved"),
-    (Trouble::LimitsChanged, "limits changed, or a key revoked"),
-    (Trouble::ClockStepped, "wall clock steps"),
     (Trouble::PeriodEdge, "period of a budget ends"),
+    (Trouble::ShortDay, "day of 23 hours ends"),
+    (Trouble::LongDay, "day of 25 hours ends"),
+    (Trouble::MonthEnd, "month ends"),
+    (Trouble::EdgeInTokyo, "period ends in Asia/Tokyo"),
+    (Trouble::RunsOverEdge, "request runs over the end of a period"),
+    (Trouble::LeaseOverEdge, "lease in hand at the end of a period"),
+    (Trouble::ClockForward, "wall clock steps forward"),
+    (Trouble::ClockBack, "wall clock steps back"),
+    (Trouble::KeyRevoked, "key revoked"),
+    (Trouble::KeyBack, "key works again"),
+    (Trouble::LimitLowered, "limit lowered"),
+    (Trouble::LimitRaised, "limit raised"),
+    (Trouble::LimitCame, "limit comes"),
+    (Trouble::LimitWent, "limit goes"),
+    (Trouble::LevelCame, "level comes"),
+    (Trouble::LevelWent, "level goes"),
+    (Trouble::SwappedWithLease, "limits swapped with a lease in hand"),
+    (Trouble::RevokedRunning, "request of a revoked key ends"),
+    (Trouble::RefundByOther, "refund by limits of before"),
+    (Trouble::RefundKept, "refund that no window takes"),
+    (Trouble::RefusedHere, "refused by a table alone"),
+    (Trouble::Overtaken, "lane overtaken by another"),
+    (Trouble::Finished, "request finishes"),
 ];
 
 /// Counts by kind, in the order of [`KINDS`].
@@ -93,6 +135,11 @@ impl Fired {
         self.0[trouble as usize] += 1;
     }
 
+    #[cfg(test)]
+    pub(crate) fn count_of(&self, trouble: Trouble) -> u64 {
+        self.0[trouble as usize]
+    }
+
     pub(crate) fn add(&mut self, other: &Self) {
         self.0.iter_mut().zip(other.0).for_each(|(sum, count)| *sum += count);
     }
@@ -107,6 +154,11 @@ impl Fired {
             World::Limits => at >= first || shared.contains(&trouble),
         };
         all.filter(move |(at, ((trouble, _), _))| is_of(*at, *trouble)).map(|(_, ((_, name), count))| (*name, count))
+    }
+
+    /// That of them which came up the least.
+    pub(crate) fn rarest_of(&self, kind: World) -> (&'static str, u64) {
+        self.of(kind).min_by_key(|(_, count)| *count).unwrap_or_default()
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {

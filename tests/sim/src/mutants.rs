@@ -77,7 +77,7 @@ pub(crate) const ALL: &[(&str, Mutant)] = &[
     ("return of a slice lost", Mutant::Limits(LimitFault::SliceLost)),
     ("lease after revoke", Mutant::Limits(LimitFault::LeaseAfterRevoke)),
     ("refusal without recall", Mutant::Limits(LimitFault::RefusesWithoutRecall)),
-    ("slice while a recall is out", Mutant::Limits(LimitFault::SliceDuringRecall)),
+    ("slices asked back once, whatever changes", Mutant::Limits(LimitFault::RecallsOnce)),
     ("lease kept after its recall", Mutant::Limits(LimitFault::KeepsAfterRecall)),
     ("window charged at the grant of the slice", Mutant::Limits(LimitFault::ChargesAtGrant)),
     ("lease lapses by the owner's clock", Mutant::Limits(LimitFault::LapsesByOwnersClock)),
@@ -92,4 +92,7 @@ pub(crate) const ALL: &[(&str, Mutant)] = &[
     ("window a tick short", Mutant::Limits(LimitFault::ShortWindow)),
     ("tokens above the reservation forgotten", Mutant::Limits(LimitFault::ExcessForgotten)),
     ("place of a cut request kept", Mutant::Limits(LimitFault::PlaceKept)),
+    ("refund to a window that never counted it", Mutant::Limits(LimitFault::RefundsOfAnyWindow)),
+    ("budget made anew goes on as before", Mutant::Limits(LimitFault::BudgetGoesOn)),
+    ("what is held left behind as levels change", Mutant::Limits(LimitFault::HeldLeftBehind)),
 ];

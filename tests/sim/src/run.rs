@@ -33,7 +33,7 @@ const MUTANT_SEEDS: u64 = 200;
 /// Worlds of each set in CI.
 const CI_SEEDS: u64 = 1_500;
 /// The same, of tenants: what can go wrong there comes up often.
-const CI_LIMIT_SEEDS: u64 = 400;
+const CI_LIMIT_SEEDS: u64 = 1_500;
 /// Steps of a world of tenants with a mistake in it.
 const LIMIT_MUTANT_STEPS: u64 = 12_000;
 
@@ -102,14 +102,17 @@ pub(crate) fn main(words: Vec<String>) -> Result<(), String> {
     let fresh = || Chance::from_system().next_u64() >> 16;
     match (wanted.seed, wanted.seeds) {
         (Some(seed), _) => one(seed, steps, mutant, kind),
-        (None, Some(count)) => many(wanted.from.unwrap_or_else(fresh), count),
+        (None, Some(count)) => many(wanted.from.unwrap_or_else(fresh), count).map(drop),
         (None, None) if wanted.is_mutants => {
             let only = wanted.world.is_some().then_some(kind);
             all_mutants(wanted.steps.unwrap_or(MUTANT_STEPS), threads, only)
         }
         (None, None) if wanted.is_ci => {
             for (kind, seeds) in [(World::Gate, CI_SEEDS), (World::Limits, CI_LIMIT_SEEDS)] {
-                of(kind, 1, seeds)?;
+                let (rarest, count) = of(kind, 1, seeds)?;
+                if count == 0 && mutant.is_none() {
+                    return Err(format!("{} worlds show nothing of this: {rarest}", kind.word()));
+                }
                 of(kind, fresh(), seeds)?;
             }
             all_mutants(MUTANT_STEPS, threads, None)?;
@@ -178,7 +181,8 @@ struct Set {
 }
 
 impl Set {
-    fn run(&self) -> Result<(), String> {
+    /// Runs all of it. Answer: what came up the least, and how often.
+    fn run(&self) -> Result<(&'static str, u64), String> {
         let (found, worlds, steps, requests, fired) = self.search();
         println!(
             "{}: seeds {} to {}: {worlds} worlds, {steps} steps, {requests} requests",
@@ -189,7 +193,9 @@ impl Set {
         for (name, count) in fired.of(self.kind) {
             println!("{count:>9}  {name}");
         }
-        let Some(Found { seed, broken }) = found else { return Ok(()) };
+        let (rarest, count) = fired.rarest_of(self.kind);
+        println!("{count:>9}  is the rarest: {rarest}");
+        let Some(Found { seed, broken }) = found else { return Ok((rarest, count)) };
         let planted = self.mutant.map(|(name, _)| format!(" --mutant \"{name}\"")).unwrap_or_default();
         let again = format!("cargo x sim --world {} --seed {seed} --steps {}{planted}", self.kind.word(), self.steps);
         let _ = one(seed, self.steps, self.mutant, self.kind);
