@@ -170,17 +170,13 @@ pub(crate) const KEY: &str = "sk-llmgw-of-the-allocations-test";
 /// Two keys, of which one is shown: with a band, a profile and a list of models, so that all of them are looked up.
 fn keys() -> TenantSnapshot {
     let key = |id: &str| Key {
-        id: id.into(),
-        name: id.into(),
-        project: 0,
-        is_revoked: false,
         expires_at: NEVER - 1,
         band: Some("default".into()),
         profile: Some("chat".into()),
-        may_pin_replica: false,
         allowlist: Some(0),
         levels: vec![0],
         limits_version: 1,
+        ..Key::plain(id)
     };
     // Every kind of limit, far from being reached.
     let far = Some(1 << 40);

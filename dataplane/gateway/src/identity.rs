@@ -173,19 +173,7 @@ mod tests {
     use super::*;
 
     fn snapshot() -> TenantSnapshot {
-        let key = |id: &str, is_revoked, expires_at| Key {
-            id: id.into(),
-            name: id.into(),
-            project: 0,
-            is_revoked,
-            expires_at,
-            band: None,
-            profile: None,
-            may_pin_replica: false,
-            allowlist: None,
-            levels: Vec::new(),
-            limits_version: 0,
-        };
+        let key = |id: &str, is_revoked, expires_at| Key { is_revoked, expires_at, ..Key::plain(id) };
         let secret = |text: &str, key, ends_at| {
             let mut hash = [0; DIGEST_BYTES];
             hash.copy_from_slice(digest(&SHA256, text.as_bytes()).as_ref());

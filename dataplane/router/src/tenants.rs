@@ -142,24 +142,12 @@ impl Kept {
 #[cfg(test)]
 mod tests {
     use llmgw_types::TenantTable;
-    use llmgw_types::tenants::{Key, NEVER, Project};
+    use llmgw_types::tenants::{Key, Project};
 
     use super::*;
 
     fn snapshot(keys: usize) -> TenantSnapshot {
-        let key = |row: usize| Key {
-            id: format!("key-{row}"),
-            name: String::new(),
-            project: 0,
-            is_revoked: false,
-            expires_at: NEVER,
-            band: None,
-            profile: None,
-            may_pin_replica: false,
-            allowlist: None,
-            levels: Vec::new(),
-            limits_version: 0,
-        };
+        let key = |row: usize| Key::plain(format!("key-{row}"));
         let projects = vec![Project { id: "proj-1".into(), path: "a/b/c".into(), organization: 0 }];
         let table = TenantTable { keys: (0..keys).map(key).collect(), projects, ..TenantTable::default() };
         TenantSnapshot::of(&table).expect("a table")

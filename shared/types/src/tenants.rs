@@ -78,6 +78,26 @@ pub struct Key {
     pub limits_version: u32,
 }
 
+impl Key {
+    /// A key of the first project that works, for good, and that nothing is said of: no band, no profile, all models,
+    /// no limits, no right to name its replica.
+    pub fn plain(id: impl Into<String>) -> Self {
+        Self {
+            id: id.into(),
+            name: String::new(),
+            project: 0,
+            is_revoked: false,
+            expires_at: NEVER,
+            band: None,
+            profile: None,
+            may_pin_replica: false,
+            allowlist: None,
+            levels: Vec::new(),
+            limits_version: 0,
+        }
+    }
+}
+
 /// What keys are made for.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct Project {
@@ -366,19 +386,7 @@ mod tests {
     }
 
     fn table() -> TenantTable {
-        let key = |id: &str, allowlist, levels| Key {
-            id: id.into(),
-            name: "alice".into(),
-            project: 0,
-            is_revoked: false,
-            expires_at: NEVER,
-            band: None,
-            profile: None,
-            may_pin_replica: false,
-            allowlist,
-            levels,
-            limits_version: 0,
-        };
+        let key = |id: &str, allowlist, levels| Key { name: "alice".into(), allowlist, levels, ..Key::plain(id) };
         let level = |model: Option<&str>| Level {
             kind: LevelKind::Team,
             scope_id: "team-1".into(),

@@ -33,17 +33,9 @@ fn table(count: u32) -> (TenantSnapshot, Vec<[u8; DIGEST_BYTES]>) {
     let mut chance = Chance::seeded(7);
     let digests: Vec<_> = (0..count).map(|_| random(&mut chance)).collect();
     let key = |row: u32| Key {
-        id: format!("key-{row:017}"),
         name: format!("user-{row}"),
-        project: 0,
-        is_revoked: false,
-        expires_at: NEVER,
         band: Some("gold".into()),
-        profile: None,
-        may_pin_replica: false,
-        allowlist: None,
-        levels: vec![],
-        limits_version: 0,
+        ..Key::plain(format!("key-{row:017}"))
     };
     let table = TenantTable {
         keys: (0..count).map(key).collect(),

@@ -5,6 +5,7 @@ use std::hint::black_box;
 
 use llmgw_router::limiter::{Answer, Home, Now, Owner, Reservation, Reserved, ToHome, ToOwner, Truth};
 use llmgw_router::quota::chain::BudgetTerms;
+use llmgw_router::quota::table::ChainRow;
 use llmgw_router::quota::{Amounts, Calendar, Level, LimitTable, Scope};
 use llmgw_types::CoreId;
 
@@ -26,8 +27,8 @@ fn pair(cores: u32, limits: [Option<i64>; 4]) -> Pair {
     let budget = BudgetTerms { calendar: 0, epoch: 0, spent: 0, spent_at: NOW.second };
     let level = |scope| Some(Level { scope, of_model: false, limits, budget: Some(budget) });
     let levels = vec![level(Scope::Key), level(Scope::Project), level(Scope::Team), level(Scope::Org)];
-    let chain = (0..4).collect();
-    let table = LimitTable::new(1, levels, vec![Some((chain, 0, 1))], vec![Calendar { edges: vec![0] }]);
+    let chain = ChainRow { levels: (0..4).collect(), org: 0, version: 1, counts_since: 1 };
+    let table = LimitTable::new(1, levels, vec![Some(chain)], vec![Calendar { edges: vec![0] }]);
     let (home, owner) = (Home::new(CoreId(0)), Owner::new(cores));
     Pair { table, home, owner, up: VecDeque::new(), down: VecDeque::new() }
 }

@@ -199,19 +199,7 @@ impl Builder {
         }
         let table = TenantTable {
             generation: u64::try_from(world.generation).unwrap_or(0),
-            keys: filled(keys, &self.keys, |id| Key {
-                id: id.clone(),
-                name: String::new(),
-                project: 0,
-                is_revoked: true,
-                expires_at: NEVER,
-                band: None,
-                profile: None,
-                may_pin_replica: false,
-                allowlist: None,
-                levels: Vec::new(),
-                limits_version: 0,
-            }),
+            keys: filled(keys, &self.keys, |id| Key { is_revoked: true, ..Key::plain(id) }),
             projects: filled(projects, &self.projects, |id| Project {
                 id: id.clone(),
                 path: String::new(),

@@ -188,9 +188,7 @@ impl Builder {
 
 #[cfg(test)]
 mod tests {
-    use llmgw_types::tenants::{
-        Budget, Key, Level, LevelKind, Limits, NEVER, Period, Project, TenantSnapshot, TenantTable,
-    };
+    use llmgw_types::tenants::{Budget, Key, Level, LevelKind, Limits, Period, Project, TenantSnapshot, TenantTable};
 
     use super::*;
 
@@ -217,19 +215,7 @@ mod tests {
     }
 
     fn key(levels: &[u32], limits_version: u32) -> Key {
-        Key {
-            id: "key-1".into(),
-            name: "k".into(),
-            project: 0,
-            is_revoked: false,
-            expires_at: NEVER,
-            band: None,
-            profile: None,
-            may_pin_replica: false,
-            allowlist: None,
-            levels: levels.to_vec(),
-            limits_version,
-        }
+        Key { levels: levels.to_vec(), limits_version, ..Key::plain("key-1") }
     }
 
     fn build(builder: &mut Builder, facts: &mut Fixed, keys: Vec<Key>, levels: Vec<Level>) -> LimitTable {
