@@ -1,7 +1,7 @@
 //! The limits of a world, as they are changed and published.
 //!
-//! Levels: of each organisation its own and one team's, of each key its own and one for a model. Chains: of each key one
-//! for all models, and one for that model.
+//! Levels: of each organisation its own and one team's, of each key its own and one for a model. Chains: of each key
+//! one for all models, and one for that model.
 
 use std::collections::BTreeMap;
 
