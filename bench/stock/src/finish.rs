@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use hyper::Method;
 use hyper::header::HeaderValue;
+use llmgw_gateway::account::Account;
 use llmgw_gateway::error::Reason;
+use llmgw_gateway::identity::scope;
 use llmgw_gateway::route::{Route, UsageReport};
 use llmgw_kit::clock::{Mono, Wall};
 use llmgw_obs::access::time_per_token;
@@ -20,7 +22,9 @@ use llmgw_router::access::AccessRecord;
 use llmgw_router::metrics::status_row;
 use llmgw_router::prefix::Decision;
 use llmgw_router::session::key_hash;
-use llmgw_types::{BoardSlot, RequestId};
+use llmgw_types::snapshot::Units;
+use llmgw_types::tenants::Caller;
+use llmgw_types::{BoardSlot, RequestId, UsageRecord};
 
 use crate::prompt::{self, Placed};
 use crate::state::{Gateway, request_id};
@@ -35,6 +39,7 @@ pub(crate) struct Finish {
     turn: Arc<Turn>,
     id: RequestId,
     began: Mono,
+    began_wall: Wall,
     method: &'static str,
     pub(crate) route: &'static str,
     pub(crate) errors: ErrorStyle,
@@ -61,6 +66,8 @@ pub(crate) struct Finish {
     watch: Option<(IdTap, BoardSlot)>,
     /// Its prompt at the newest attempt.
     prompt: Option<Placed>,
+    /// Whose it is, and what it used.
+    pub(crate) account: Account,
 }
 
 impl Finish {
@@ -73,11 +80,13 @@ impl Finish {
             Some(&Method::HEAD) => "HEAD",
             _ => "other",
         };
+        let began_wall = Wall::now();
         Box::new(Self {
             gateway: gateway.clone(),
             turn: turn.clone(),
-            id: request_id(),
+            id: request_id(began_wall),
             began: Mono::now(),
+            began_wall,
             method,
             route: "other",
             errors: ErrorStyle::OpenAi,
@@ -102,12 +111,23 @@ impl Finish {
             has_broken: false,
             watch: None,
             prompt: None,
+            account: Account::default(),
         })
     }
 
     /// The request's id as a header says it.
     pub(crate) fn id(&self) -> HeaderValue {
         HeaderValue::from_str(self.id.text().as_str()).unwrap_or_else(|_| HeaderValue::from_static("req-"))
+    }
+
+    /// When its head arrived.
+    pub(crate) fn began_wall(&self) -> Wall {
+        self.began_wall
+    }
+
+    /// Whose key it came with, whether or not that works.
+    pub(crate) fn caller(&self) -> Option<Caller> {
+        self.account.caller
     }
 
     pub(crate) fn route(&mut self, route: &Route<'_>) {
@@ -118,9 +138,11 @@ impl Finish {
         }
     }
 
-    /// The pool and endpoint of an attempt.
-    pub(crate) fn attempt(&mut self, metric_row: u32, slot: BoardSlot) {
-        self.routed.get_or_insert_with(Mono::now);
+    /// The pool and endpoint of an attempt, and what its use costs.
+    pub(crate) fn attempt(&mut self, metric_row: u32, slot: BoardSlot, units: Units) {
+        let now = Mono::now();
+        self.routed.get_or_insert(now);
+        self.account.attempt(units, now);
         self.metric_row = metric_row;
         self.slot = Some(slot);
         self.attempt_count += 1;
@@ -183,7 +205,8 @@ impl Finish {
         if let Some((tap, slot)) = &mut self.watch
             && let Some(id) = tap.feed(piece)
         {
-            self.gateway.place_response(key_hash(id.as_bytes()), Some(*slot));
+            let name = key_hash(id.as_bytes()).wrapping_add(scope(self.account.caller.as_ref()));
+            self.gateway.place_response(name, Some(*slot));
             self.watch = None;
         }
     }
@@ -193,6 +216,33 @@ impl Finish {
         if self.usage_report != UsageReport::Never {
             self.usage = Some((usage, absurd_count));
         }
+    }
+
+    /// What it used, where that goes on the record.
+    fn usage_record(&self, now: Mono) -> Option<UsageRecord> {
+        let asked = self.account.asked.filter(|_| self.gateway.keeps_usage())?;
+        let reported = self.usage.map(|(usage, _)| usage).unwrap_or_default();
+        let used = self.account.used(&reported, self.sent_bytes, now);
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let duration_ms = millis(now.since(self.began));
+        Some(UsageRecord {
+            id: self.id,
+            admitted_at: self.began_wall.0,
+            ended_at: self.began_wall.0.saturating_add(duration_ms),
+            key_id: self.account.caller.map(|caller| caller.key_id),
+            project_id: self.account.caller.map(|caller| caller.project_id),
+            asked_row: asked.row,
+            served_row: self.slot.map(|_| self.metric_row),
+            slot: self.slot.map(|slot| slot.0),
+            status: self.status,
+            reason: self.reason,
+            tokens: used.tokens,
+            units_micros: used.units_micros,
+            is_estimated: used.is_estimated,
+            ttft_ms: self.first_token.map(|at| millis(at.since(self.began))),
+            duration_ms,
+            queue_ms: None,
+        })
     }
 
     /// Time per token after the first.
@@ -222,8 +272,8 @@ impl Drop for Finish {
         let usage = self.usage.map(|(usage, _)| usage).unwrap_or_default();
         let record = AccessRecord {
             id: self.id,
-            at_unix_ms: Wall::now().0,
-            caller: None,
+            at_unix_ms: self.began_wall.0.saturating_add(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)),
+            caller: self.account.caller.map(|caller| (caller.key_id, caller.project_id)),
             method: self.method,
             route: self.route,
             status: self.status,
@@ -246,6 +296,7 @@ impl Drop for Finish {
             audio_ms: usage.audio_ms,
             sent_bytes: self.sent_bytes,
         };
+        let kept = self.usage_record(now);
         let is_failure = self.status >= 500 || (self.reason.is_some() && self.status < 400);
         self.gateway.count(|cells| {
             cells.in_flight.decrement();
@@ -277,6 +328,9 @@ impl Drop for Finish {
             }
             if self.has_broken {
                 cells.broken_streams.increment();
+            }
+            if let Some(kept) = kept {
+                self.gateway.put_usage(kept, cells);
             }
             self.gateway.record(record, is_failure, cells);
         });

@@ -19,13 +19,16 @@ mod attempt;
 mod bare;
 mod bell;
 mod body;
+mod callers;
 mod check;
 mod client_io;
 mod connection;
 mod engine_io;
 mod finish;
 mod headers;
+mod keys;
 mod limit;
+mod lists;
 mod patience;
 mod pieces;
 mod pool;
@@ -42,6 +45,7 @@ mod stored;
 mod tables;
 mod turn;
 mod upstream;
+mod usage;
 mod whole;
 
 /// The gateway in its conventional form, to be measured against `llmgw server`: tokio, hyper, state behind locks.

@@ -73,6 +73,7 @@ impl Streaming {
         sent_at: Mono,
     ) -> Self {
         course.finish.is_streamed = true;
+        course.finish.account.answering();
         Self {
             engine_deadline: course.deadline,
             course,
@@ -205,6 +206,7 @@ impl Streaming {
         }
         self.step = Step::Over;
         let Course { gateway, tables, granted, finish, .. } = &mut self.course;
+        finish.account.seen(learned.content_event_count, learned.is_done);
         finish.usage(learned.usage(), learned.absurd_count);
         let slot = granted.choice.slot;
         if learned.has_error {
@@ -229,6 +231,7 @@ impl Streaming {
         self.upstream = None;
         let learned = *self.tap.learned();
         let Course { gateway, tables, granted, finish, .. } = &mut self.course;
+        finish.account.seen(learned.content_event_count, learned.is_done);
         finish.usage(learned.usage(), learned.absurd_count);
         finish.fail(reason.code());
         if reason != Reason::ShuttingDown {
@@ -259,7 +262,9 @@ impl Drop for Streaming {
         // A client that left: what was learned so far counts.
         if matches!(self.step, Step::Passes) {
             let learned = self.tap.learned();
-            self.course.finish.usage(learned.usage(), learned.absurd_count);
+            let finish = &mut self.course.finish;
+            finish.account.seen(learned.content_event_count, learned.is_done);
+            finish.usage(learned.usage(), learned.absurd_count);
         }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use llmgw_gateway::error::{ApiError, Reason};
+use llmgw_gateway::identity::Withheld;
 use llmgw_gateway::intake::Intake;
 use llmgw_kit::clock::Mono;
 use llmgw_router::dispatcher::first_back;
@@ -73,11 +74,21 @@ impl Drop for Granted {
     }
 }
 
+/// What its caller's key makes of where a request may go.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Bounds {
+    /// Of its model's fallbacks.
+    pub(crate) withheld: Withheld,
+    /// The endpoint it is pinned to was named by its client: where that cannot take it, another may.
+    pub(crate) leaves_pin: bool,
+}
+
 /// A request's attempts.
 pub(crate) struct Tries<'a> {
     gateway: &'a Arc<Gateway>,
     tables: &'a Tables,
     wanted: Wanted<'a>,
+    bounds: Bounds,
     /// Whose prompt is looked for; none where the route has none.
     prompt: Option<&'a Intake>,
     excluded: Vec<BoardSlot>,
@@ -94,13 +105,14 @@ impl<'a> Tries<'a> {
     pub(crate) fn new(
         gateway: &'a Arc<Gateway>,
         tables: &'a Tables,
-        wanted: Wanted<'a>,
+        (wanted, bounds): (Wanted<'a>, Bounds),
         prompt: Option<&'a Intake>,
     ) -> Self {
         Self {
             gateway,
             tables,
             wanted,
+            bounds,
             prompt,
             excluded: Vec::new(),
             retries_made: 0,
@@ -173,11 +185,28 @@ impl<'a> Tries<'a> {
     fn models(&self) -> impl Iterator<Item = u32> + use<'a> {
         let model = self.wanted.model;
         let route = self.tables.routes().models.get(model as usize);
-        let fallbacks = route.map(|route| route.fallbacks.iter().map(|row| row.to_native())).into_iter().flatten();
-        std::iter::once(model).chain(fallbacks)
+        let withheld = self.bounds.withheld;
+        let fallbacks = route.map(|route| route.fallbacks.iter()).into_iter().flatten().enumerate();
+        let allowed = fallbacks.filter(move |(at, _)| !withheld.has(*at)).map(|(_, row)| row.to_native());
+        std::iter::once(model).chain(allowed)
     }
 
-    fn place(&mut self, now: Mono, mut explanation: Option<&mut Explanation>, mut budget: Budget) -> Option<Granted> {
+    fn place(&mut self, now: Mono, mut explanation: Option<&mut Explanation>, budget: Budget) -> Option<Granted> {
+        if let Some(granted) = self.place_as_wanted(now, explanation.as_deref_mut(), budget) {
+            return Some(granted);
+        }
+        if !self.bounds.leaves_pin || self.wanted.pinned.take().is_none() {
+            return None;
+        }
+        self.place_as_wanted(now, explanation, Budget::Waits)
+    }
+
+    fn place_as_wanted(
+        &mut self,
+        now: Mono,
+        mut explanation: Option<&mut Explanation>,
+        mut budget: Budget,
+    ) -> Option<Granted> {
         let (gateway, tables) = (self.gateway, self.tables);
         let view = View { board: &gateway.board, core: CORE, map: tables.map() };
         for model in self.models() {

@@ -2,12 +2,14 @@
 
 use hyper::HeaderMap;
 use llmgw_gateway::error::{ApiError, Reason};
+use llmgw_gateway::identity::{Rights, scope};
 use llmgw_gateway::intake::Intake;
 use llmgw_kit::clock::Mono;
 use llmgw_router::Wanted;
 use llmgw_router::scheduler::explain::Explanation;
 use llmgw_router::session::key_hash;
 use llmgw_types::snapshot::{ArchivedModelRoute, ArchivedRouteTable};
+use llmgw_types::tenants::Caller;
 
 use crate::headers::X_EXPLAIN;
 
@@ -31,10 +33,17 @@ impl Routing {
         intake: &Intake,
         table: &ArchivedRouteTable,
         model: u32,
+        caller: Option<(Rights<'_>, &Caller)>,
     ) -> Result<Self, ApiError> {
-        let profile = headers.get(PROFILE).map(|name| profile(table, name.as_bytes())).transpose()?;
+        let rights = caller.map(|(rights, _)| rights);
+        let profile = match headers.get(PROFILE) {
+            Some(name) => Some(profile(table, name.as_bytes())?),
+            // One that is not there any more is none.
+            None => rights.and_then(|rights| profile_row(table, rights.profile()?.as_bytes())),
+        };
         let route = table.models.get(model as usize);
         let session = route.and_then(|route| session(headers, intake, route));
+        let session = session.map(|session| session.wrapping_add(scope(caller.map(|(_, caller)| caller))));
         let explains = headers.get(X_EXPLAIN).is_some_and(|value| value.as_bytes() == b"1");
         Ok(Self { profile, session, explanation: explains.then(Box::default) })
     }
@@ -45,9 +54,14 @@ impl Routing {
     }
 }
 
+fn profile_row(table: &ArchivedRouteTable, name: &[u8]) -> Option<u32> {
+    let row = table.profiles.iter().position(|profile| profile.name.as_bytes() == name)?;
+    u32::try_from(row).ok()
+}
+
 fn profile(table: &ArchivedRouteTable, name: &[u8]) -> Result<u32, ApiError> {
-    if let Some(row) = table.profiles.iter().position(|profile| profile.name.as_bytes() == name) {
-        return Ok(u32::try_from(row).unwrap_or(u32::MAX));
+    if let Some(row) = profile_row(table, name) {
+        return Ok(row);
     }
     let known: Vec<&str> = table.profiles.iter().take(NAMES_SHOWN).map(|profile| profile.name.as_str()).collect();
     let shown: String = String::from_utf8_lossy(name).chars().take(64).collect();

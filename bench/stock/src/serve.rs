@@ -14,28 +14,33 @@ use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap};
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, Uri};
+use llmgw_gateway::account::Recorded;
 use llmgw_gateway::error::{ApiError, Reason};
 use llmgw_gateway::explain;
+use llmgw_gateway::identity::{Withheld, scope};
 use llmgw_gateway::intake::Intake;
 use llmgw_gateway::resolve;
 use llmgw_gateway::route::{Inference, Route, Streams, error_style, route};
 use llmgw_kit::clock::Mono;
-use llmgw_openai::list::{Listed, write_list};
+use llmgw_obs::rows::RowIdx;
 use llmgw_openai::stored::IdTap;
 use llmgw_openai::tap::Withhold;
 use llmgw_router::Wanted;
 use llmgw_router::breaker::{Failure, FailureKind};
-use llmgw_router::readiness::Standing;
 use llmgw_router::session::key_hash;
 use llmgw_types::BoardSlot;
+use llmgw_types::snapshot::Units;
+use llmgw_types::tenants::Caller;
 
 use crate::answer::Answer;
 use crate::attempt::{self, Asked};
+use crate::callers::{identify, named, with_rights};
 use crate::check::check;
 use crate::finish::Finish;
+use crate::lists::{list, one, ready};
 use crate::relay::{Course, Streaming};
 use crate::respond::{self, Served};
-use crate::retry::{Granted, Tries, Why};
+use crate::retry::{Bounds, Granted, Tries, Why};
 use crate::routing::Routing;
 use crate::state::Gateway;
 use crate::tables::Tables;
@@ -66,29 +71,9 @@ pub(crate) async fn serve(client: &Client, request: Request<Incoming>) -> Respon
             let route = route(head.method.as_str().as_bytes(), path.as_bytes());
             finish.route(&route);
             finish.errors = error_style(path.as_bytes());
-            match (route, tables) {
-                (Route::Inference(route), Some(tables)) => {
-                    infer(client, &tables, &head, route, query, incoming, finish).await
-                }
-                (Route::Stored(asked), Some(tables)) => {
-                    stored::serve(client, &tables, &head, asked, query, finish).await
-                }
-                (Route::Models, Some(tables)) => Ok(respond::own(200, list(&tables), finish)),
-                (Route::Model(name), Some(tables)) => match one(&tables, &name) {
-                    Ok(body) => Ok(respond::own(200, body, finish)),
-                    Err(error) => Err((error, finish)),
-                },
-                (Route::Health, _) => Ok(respond::own(200, b"{\"status\":\"ok\"}\n".to_vec(), finish)),
-                (Route::Ready, _) => {
-                    let (status, body) = ready(gateway);
-                    Ok(respond::own(status, body, finish))
-                }
-                (Route::Me, _) => Err((ApiError::new(Reason::UnknownRoute, "keys are off here"), finish)),
-                (Route::WrongMethod { allow }, _) => Ok(respond::wrong_method(allow, finish)),
-                (Route::Unknown, _) => {
-                    Err((ApiError::new(Reason::UnknownRoute, "this path is not served here"), finish))
-                }
-                (_, None) => Err((ApiError::new(Reason::NoEndpoint, "no route table has arrived yet"), finish)),
+            match identify(gateway, &route, &head, &mut finish) {
+                Err(error) => Err((error, finish)),
+                Ok(()) => answer(client, tables, &head, route, query, incoming, finish).await,
             }
         }
     }
@@ -102,6 +87,41 @@ pub(crate) async fn serve(client: &Client, request: Request<Incoming>) -> Respon
         response.headers_mut().insert(header::CONNECTION, header::HeaderValue::from_static("close"));
     }
     response
+}
+
+/// Answers a request by its route.
+async fn answer(
+    client: &Client,
+    tables: Option<Arc<Tables>>,
+    head: &Parts,
+    route: Route<'_>,
+    query: &str,
+    incoming: Incoming,
+    finish: Box<Finish>,
+) -> Outcome {
+    let gateway = &client.gateway;
+    let own = match (route, tables) {
+        (Route::Inference(route), Some(tables)) => {
+            return infer(client, &tables, head, route, query, incoming, finish).await;
+        }
+        (Route::Stored(asked), Some(tables)) => {
+            return stored::serve(client, &tables, head, asked, query, finish).await;
+        }
+        (Route::WrongMethod { allow }, _) => return Ok(respond::wrong_method(allow, finish)),
+        (Route::Models, Some(tables)) => with_rights(gateway, &finish, |rights| Ok((200, list(&tables, rights)))),
+        (Route::Model(name), Some(tables)) => {
+            with_rights(gateway, &finish, |rights| Ok((200, one(&tables, rights, &name)?)))
+        }
+        (Route::Health, _) => Ok((200, b"{\"status\":\"ok\"}\n".to_vec())),
+        (Route::Ready, _) => Ok(ready(gateway)),
+        (Route::Me, _) => Err(ApiError::new(Reason::UnknownRoute, "this gateway does not tell what a key may")),
+        (Route::Unknown, _) => Err(ApiError::new(Reason::UnknownRoute, "this path is not served here")),
+        (_, None) => Err(ApiError::new(Reason::NoEndpoint, "no route table has arrived yet")),
+    };
+    match own {
+        Ok((status, body)) => Ok(respond::own(status, body, finish)),
+        Err(error) => Err((error, finish)),
+    }
 }
 
 /// What a request came to: an answer, or the error to answer with.
@@ -141,12 +161,24 @@ async fn try_infer(
     finish.received = Some(received);
     let deadline = received + settings.timeouts.total;
     let table = tables.routes();
-    let model = resolve::model(table, None, &intake.model())?;
+    let caller = finish.caller();
     let tokens = u32::try_from(intake.prompt_tokens_estimate()).unwrap_or(u32::MAX);
-    let pinned = holder(gateway, intake.previous_response().as_deref());
-    let mut routing = Routing::of(&head.headers, &intake, table, model)?;
+    let (mut routing, wanted, mut bounds) = with_rights(gateway, finish, |rights| {
+        let model = resolve::model(table, rights, &intake.model())?;
+        let row = table.models.get(model as usize);
+        let withheld = row.map(|row| Withheld::of(rights, table, row)).unwrap_or_default();
+        let routing = Routing::of(&head.headers, &intake, table, model, rights.zip(caller.as_ref()))?;
+        let named = row.zip(rights).map(|(row, rights)| named(gateway, tables, head, row, rights)).transpose()?;
+        let pinned = named.flatten();
+        let wanted = Wanted { pinned, ..routing.wanted(model, tokens, received) };
+        Ok((routing, wanted, Bounds { withheld, leaves_pin: pinned.is_some() }))
+    })?;
+    let held = holder(gateway, caller.as_ref(), intake.previous_response().as_deref());
+    bounds.leaves_pin &= held.is_none();
+    let wanted = Wanted { pinned: held.or(wanted.pinned), ..wanted };
+    finish.account.asked = Some(Recorded::on(route, first_row(tables, wanted.model), tokens));
     let prompt = Some(&intake).filter(|_| route.waits);
-    let mut tries = Tries::new(gateway, tables, Wanted { pinned, ..routing.wanted(model, tokens, received) }, prompt);
+    let mut tries = Tries::new(gateway, tables, (wanted, bounds), prompt);
     let first = tries.first(routing.explanation.as_deref_mut());
     finish.explanation = routing.explanation.map(|explanation| explain::text(&explanation, table));
     let mut at = first?;
@@ -156,7 +188,7 @@ async fn try_infer(
     let target = target(route.path.into(), query)?;
     let (told, granted) = loop {
         let slot = at.choice.slot;
-        finish.attempt(metric_row(tables, &at), slot);
+        finish.attempt(metric_row(tables, &at), slot, units(tables, at.model));
         finish.placed(std::mem::take(&mut at.prompt));
         let asked = Asked {
             headers: &head.headers,
@@ -247,10 +279,12 @@ impl Reply {
                 let (left, is_plain) = (upstream.length(), whole::is_plain(&head.headers));
                 let headers = respond::engine_headers(head, &served, &mut finish);
                 finish.answer(status);
+                finish.account.answering();
                 if upstream.is_at_end() {
                     // The common case: the usage is known and the connection free before the answer leaves.
                     finish.passing(&opening);
                     whole::usage_of(&opening, is_plain, &mut finish);
+                    finish.account.seen(0, true);
                     gateway.answered(granted.choice.slot);
                     upstream.release(&gateway.pool, Mono::now());
                     return Ok(respond::full(status, headers, opening, finish, Some(granted)));
@@ -378,9 +412,22 @@ pub(crate) fn target(path: Cow<'static, str>, query: &str) -> Result<Uri, ApiErr
     }
 }
 
-/// The endpoint that holds a response, as far as it is known.
-pub(crate) fn holder(gateway: &Gateway, id: Option<&str>) -> Option<BoardSlot> {
-    gateway.find_response(key_hash(id?.as_bytes()))
+/// The endpoint that holds a response, as far as it is known: to callers of one project, where there are keys.
+pub(crate) fn holder(gateway: &Gateway, caller: Option<&Caller>, id: Option<&str>) -> Option<BoardSlot> {
+    gateway.find_response(key_hash(id?.as_bytes()).wrapping_add(scope(caller)))
+}
+
+/// Metric row of the first pool of a model.
+fn first_row(tables: &Tables, model: u32) -> u32 {
+    let table = tables.routes();
+    let pool = table.models.get(model as usize).and_then(|model| model.pools.first());
+    let pool = pool.and_then(|row| table.pools.get(row.to_native() as usize));
+    pool.map_or(RowIdx::OTHER.0, |pool| pool.metric_row.to_native())
+}
+
+/// What the use of that model costs.
+pub(crate) fn units(tables: &Tables, model: u32) -> Units {
+    tables.routes().models.get(model as usize).map_or_else(Units::default, |model| model.units.to_units())
 }
 
 pub(crate) fn metric_row(tables: &Tables, at: &Granted) -> u32 {
@@ -391,30 +438,4 @@ pub(crate) fn metric_row(tables: &Tables, at: &Granted) -> u32 {
 pub(crate) fn is_event_stream(headers: &HeaderMap) -> bool {
     let start = headers.get(header::CONTENT_TYPE).and_then(|value| value.as_bytes().get(..17));
     start.is_some_and(|start| start.eq_ignore_ascii_case(b"text/event-stream")) && whole::is_plain(headers)
-}
-
-fn list(tables: &Tables) -> Vec<u8> {
-    let mut out = Vec::new();
-    let models = tables.routes().models.iter();
-    write_list(&mut out, models.map(|model| Listed { name: &model.name, created: model.created.to_native() }));
-    out
-}
-
-fn one(tables: &Tables, name: &str) -> Result<Vec<u8>, ApiError> {
-    let row = resolve::model(tables.routes(), None, name)?;
-    let created = tables.routes().models.get(row as usize).map_or(0, |model| model.created.to_native());
-    let mut out = Vec::new();
-    Listed { name, created }.write(&mut out);
-    Ok(out)
-}
-
-fn ready(gateway: &Gateway) -> (u16, Vec<u8>) {
-    let standing = gateway.tables().map(|tables| {
-        let slots = tables.routes().endpoints.iter().map(|endpoint| BoardSlot(endpoint.slot.to_native()));
-        Standing::of(&gateway.board, slots, Mono::now())
-    });
-    let Standing { known, ready, .. } = standing.unwrap_or_default();
-    let (is_ready, word) = gateway.readiness.judge(&standing.unwrap_or_default());
-    let body = format!("{{\"status\":\"{word}\",\"endpoints_ready\":{ready},\"endpoints\":{known}}}\n");
-    (if is_ready { 200 } else { 503 }, body.into_bytes())
 }

@@ -27,9 +27,9 @@ use llmgw_side::{Cause, ConfigFile, Handle, Side, SideSetup};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::connection;
 use crate::state::{CORE, Gateway, Parts};
 use crate::tables::Tables;
+use crate::{connection, keys, usage};
 
 /// How often idle upstream connections are looked at, and counts are copied into cells.
 const HOUSEKEEPING: Duration = Duration::from_millis(500);
@@ -39,6 +39,8 @@ const DRAIN_LOOK: Duration = Duration::from_millis(5);
 const CLOSE_GRACE: Duration = Duration::from_secs(1);
 /// How long a listener waits when no connection can be taken.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(20);
+/// How long the end waits for the store to take the last records of usage; the next start stores what is left.
+const USAGE_TIME: Duration = Duration::from_secs(5);
 /// What requests that are cut have to tell their clients so.
 const CUT_TIME: Duration = Duration::from_millis(1500);
 
@@ -57,10 +59,6 @@ pub(crate) fn run(config: ServerConfig, file: ConfigFile, log: &Log, mode: Mode)
     if !config.tls.is_empty() {
         return Err(io::Error::other("tls: this gateway speaks plain HTTP alone"));
     }
-    if config.auth == Auth::Keys {
-        let message = "auth: keys is not served by the conventional gateway, which would let everybody in; write none";
-        return Err(io::Error::other(message));
-    }
     let config = Arc::new(config);
     memory::settle_allocator();
     let open_files = cores::raise_open_files()?;
@@ -73,6 +71,8 @@ pub(crate) fn run(config: ServerConfig, file: ConfigFile, log: &Log, mode: Mode)
     let admin = TcpListener::bind(config.admin_listen)
         .map_err(|error| io::Error::new(error.kind(), format!("cannot listen on {}: {error}", config.admin_listen)))?;
 
+    let store = keys::store(&config)?;
+    let usage_cells = store.as_ref().map(|_| Arc::<llmgw_journal::Cells>::default());
     let mesh = Mesh::new(1, 1, LANE_CAPACITY)?;
     let (board, readiness) = (Arc::new(Board::new(1, SLOTS_MAX)), Arc::new(Readiness::default()));
     let slots_max = usize::try_from(config.router.prefix_table_slots).unwrap_or(usize::MAX);
@@ -80,6 +80,13 @@ pub(crate) fn run(config: ServerConfig, file: ConfigFile, log: &Log, mode: Mode)
     let (cells, feed) = (Arc::new(CoreCells::new()), Arc::new(Latest::default()));
     let access = Arc::new(AccessRing::new(RING_CAPACITY));
     cores::keep_to(&plan.side);
+    let (keys, watch) = match &store {
+        Some(store) if config.auth == Auth::Keys => {
+            let (keys, watch) = keys::watch(store)?;
+            (Some(keys), Some(watch))
+        }
+        _ => (None, None),
+    };
     let side = Side::start(SideSetup {
         config: config.clone(),
         file: Some(file),
@@ -93,11 +100,19 @@ pub(crate) fn run(config: ServerConfig, file: ConfigFile, log: &Log, mode: Mode)
         sink: log.sink(),
         format: log.format(),
         admin,
-        desk: None,
-        usage: None,
+        desk: Some(keys::desk(store.clone(), watch.as_ref())),
+        usage: usage_cells.clone(),
     })
     .map_err(io::Error::other)?;
-    let gateway = Arc::new(Gateway::new(Parts { board, prefixes, cells, readiness, access, access_log, is_bare }));
+    let (usage, journal) = match store.as_ref().zip(usage_cells) {
+        Some((store, cells)) => {
+            let (ring, journal) = usage::start(store, side.handle().names(), cells)?;
+            (Some(ring), Some(journal))
+        }
+        None => (None, None),
+    };
+    let parts = Parts { board, prefixes, cells, readiness, access, access_log, keys, usage, is_bare };
+    let gateway = Arc::new(Gateway::new(parts));
     if let Some(first) = feed.take() {
         gateway.swap(Arc::new(Tables::of(first)));
     }
@@ -120,7 +135,12 @@ pub(crate) fn run(config: ServerConfig, file: ConfigFile, log: &Log, mode: Mode)
         server.announce(&addrs, plan.cores.len(), open_files).await?;
         server.until_signal(signals, || accepting.iter().for_each(|task| task.abort())).await
     });
+    if let Some(journal) = journal {
+        journal.stop(USAGE_TIME);
+    }
     side.stop();
+    // What it notes last goes to the store, which ends with it.
+    drop(watch);
     tracing::info!("stopped");
     // Connections that outlived their time are left behind.
     runtime.shutdown_background();
@@ -159,7 +179,7 @@ fn hear(gateway: &Gateway, inbox: Inbox<CoreMessage>, feed: &Latest<Feed>) {
                     CoreMessage::Settle => gateway.is_closing.store(true, Relaxed),
                     CoreMessage::Drain => gateway.drain(),
                     CoreMessage::Cut => gateway.cut(),
-                    // Said between cores, of which there is one; or where keys are on, which they never are here.
+                    // Said between cores, of which there is one; of keys, whoever watches them puts them in place.
                     CoreMessage::TenantsReady
                     | CoreMessage::Failure(_)
                     | CoreMessage::Success(_)

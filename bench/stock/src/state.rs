@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-use llmgw_gateway::error::Reason;
+use llmgw_gateway::error::{ApiError, Reason};
 use llmgw_kit::chance::Chance;
 use llmgw_kit::clock::{Mono, Wall};
 use llmgw_obs::rows::RowIdx;
@@ -24,11 +24,14 @@ use llmgw_router::readiness::Readiness;
 use llmgw_router::scheduler::run::Scheduler;
 use llmgw_router::session_table::{SessionTable, Subject};
 use llmgw_router::settings::Settings;
+use llmgw_router::usage::UsageRing;
 use llmgw_router::{Board, Choice, Decider};
 use llmgw_types::snapshot::ArchivedRouteTable;
-use llmgw_types::{BoardSlot, CoreId, RequestId};
+use llmgw_types::tenants::Caller;
+use llmgw_types::{BoardSlot, CoreId, RequestId, UsageRecord};
 use tokio::sync::Notify;
 
+use crate::keys::{Keys, Pass};
 use crate::pool::Pool;
 use crate::tables::Tables;
 
@@ -59,6 +62,10 @@ pub(crate) struct Gateway {
     refusing_usage: RwLock<Vec<BoardSlot>>,
     access: Arc<AccessRing>,
     access_log: AccessLog,
+    /// Where callers need a key.
+    pub(crate) keys: Option<Arc<Keys>>,
+    /// Where records of what requests used go; none: nobody keeps them.
+    usage: Option<Arc<UsageRing>>,
     /// Requests are passed on and nothing else.
     pub(crate) is_bare: bool,
     /// Whose turn it is then.
@@ -95,12 +102,14 @@ pub(crate) struct Parts {
     pub(crate) readiness: Arc<Readiness>,
     pub(crate) access: Arc<AccessRing>,
     pub(crate) access_log: AccessLog,
+    pub(crate) keys: Option<Arc<Keys>>,
+    pub(crate) usage: Option<Arc<UsageRing>>,
     pub(crate) is_bare: bool,
 }
 
 impl Gateway {
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { board, prefixes, cells, readiness, access, access_log, is_bare } = parts;
+        let Parts { board, prefixes, cells, readiness, access, access_log, keys, usage, is_bare } = parts;
         Self {
             deciding: Mutex::new(Deciding {
                 decider: Decider::new(Scheduler::new(Chance::from_system())).with_table(prefixes.clone()),
@@ -127,6 +136,8 @@ impl Gateway {
             cells,
             access,
             access_log,
+            keys,
+            usage,
             is_bare,
             next: AtomicUsize::new(0),
         }
@@ -282,6 +293,25 @@ impl Gateway {
         }
     }
 
+    /// What a caller may ask by; none where nobody is asked for a key.
+    ///
+    /// Errors: nobody knows yet.
+    pub(crate) fn pass(&self, caller: Option<Caller>) -> Result<Option<Pass>, ApiError> {
+        self.keys.as_ref().zip(caller).map(|(keys, caller)| keys.pass(caller)).transpose()
+    }
+
+    /// Whether anybody keeps records of what requests used.
+    pub(crate) fn keeps_usage(&self) -> bool {
+        self.usage.is_some()
+    }
+
+    /// Puts what a request used on the record. Loss: counted, by whoever counts what `cells` are.
+    pub(crate) fn put_usage(&self, record: UsageRecord, cells: &CoreCells) {
+        if self.usage.as_ref().is_some_and(|ring| ring.push(record).is_err()) {
+            cells.usage_lost.increment();
+        }
+    }
+
     pub(crate) fn is_closing(&self) -> bool {
         self.is_closing.load(Relaxed)
     }
@@ -300,12 +330,12 @@ impl Gateway {
     }
 }
 
-/// A fresh id.
-pub(crate) fn request_id() -> RequestId {
+/// A fresh id for a request that came `now`.
+pub(crate) fn request_id(now: Wall) -> RequestId {
     thread_local! {
         static CHANCE: RefCell<Chance> = RefCell::new(Chance::from_system());
     }
-    RequestId::new(Wall::now().0, CORE, CHANCE.with_borrow_mut(Chance::next_u64))
+    RequestId::new(now.0, CORE, CHANCE.with_borrow_mut(Chance::next_u64))
 }
 
 /// The only request that a half-open endpoint gets for now; given back when dropped.

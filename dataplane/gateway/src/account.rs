@@ -2,7 +2,7 @@
 //!
 //! Filled by `finish` while the request runs, read once when it ends. The engine's word is what counts; where it says
 //! nothing, or what it said is not all, the gateway's own count stands in and is marked so. Nothing is charged before
-//! an engine's answer began.
+//! an engine's answer began. The conventional gateway of bench/stock counts with the same.
 
 use std::time::Duration;
 
@@ -19,13 +19,13 @@ const BYTES_PER_TOKEN: u64 = 4;
 
 /// What is known of a request's use so far.
 #[derive(Default)]
-pub(crate) struct Account {
+pub struct Account {
     /// Who asks; none where keys are off.
-    pub(crate) caller: Option<Caller>,
+    pub caller: Option<Caller>,
     /// When it was let in, where that is not when it came.
-    pub(crate) admitted_at: Option<Wall>,
+    pub admitted_at: Option<Wall>,
     /// Set from when it is on the record.
-    pub(crate) asked: Option<Recorded>,
+    pub asked: Option<Recorded>,
     /// The price of the model that serves it.
     units: Units,
     /// When it was sent to the engine that was asked last.
@@ -40,11 +40,11 @@ pub(crate) struct Account {
 
 /// What a request that is on the record asks for.
 #[derive(Clone, Copy)]
-pub(crate) struct Recorded {
+pub struct Recorded {
     /// Metric row of the model.
-    pub(crate) row: u32,
+    pub row: u32,
     /// Its prompt as it is estimated.
-    pub(crate) prompt_tokens: u32,
+    pub prompt_tokens: u32,
     /// Whether engines count tokens on its route.
     counts: bool,
     /// Whether the answers of its route are generated.
@@ -53,7 +53,7 @@ pub(crate) struct Recorded {
 
 impl Recorded {
     /// A request on that route to the model of that metric row.
-    pub(crate) fn on(route: &Inference, row: u32, prompt_tokens: u32) -> Self {
+    pub fn on(route: &Inference, row: u32, prompt_tokens: u32) -> Self {
         let (counts, generates) = (route.usage != UsageReport::Never, route.streams == Streams::OnRequest);
         Self { row, prompt_tokens, counts, generates }
     }
@@ -61,30 +61,30 @@ impl Recorded {
 
 /// What a request used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Used {
-    pub(crate) tokens: Tokens,
-    pub(crate) units_micros: u64,
-    pub(crate) is_estimated: bool,
+pub struct Used {
+    pub tokens: Tokens,
+    pub units_micros: u64,
+    pub is_estimated: bool,
 }
 
 impl Account {
     /// It is being sent to an engine, whose use costs that much.
-    pub(crate) fn attempt(&mut self, units: Units, now: Mono) {
+    pub fn attempt(&mut self, units: Units, now: Mono) {
         (self.units, self.sent_at) = (units, Some(now));
     }
 
     /// The engine's answer has begun, and is no refusal.
-    pub(crate) fn answering(&mut self) {
+    pub fn answering(&mut self) {
         self.is_answered = true;
     }
 
     /// So many tokens passed; whether the answer came to its end.
-    pub(crate) fn seen(&mut self, tokens: u64, has_ended: bool) {
+    pub fn seen(&mut self, tokens: u64, has_ended: bool) {
         (self.seen, self.has_ended) = (tokens, has_ended);
     }
 
     /// What it used. `reported` is the engine's word; `sent_bytes` of answer went to the client.
-    pub(crate) fn used(&self, reported: &Usage, sent_bytes: u64, now: Mono) -> Used {
+    pub fn used(&self, reported: &Usage, sent_bytes: u64, now: Mono) -> Used {
         let Some(asked) = self.asked.filter(|_| self.is_answered) else { return Used::default() };
         let busy = self.sent_at.map_or(Duration::ZERO, |sent_at| now.since(sent_at));
         let (tokens, is_estimated) =

@@ -11,6 +11,7 @@ pub mod setup;
 
 // What is decided or said of a request without touching a connection. The conventional gateway of bench/stock does
 // with the same.
+pub mod account;
 pub mod error;
 pub mod explain;
 pub mod forward;
@@ -20,7 +21,6 @@ pub mod resolve;
 pub mod route;
 pub mod tail;
 
-mod account;
 mod admission;
 mod arrived;
 mod attempt;

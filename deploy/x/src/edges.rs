@@ -105,6 +105,8 @@ pub(crate) const ROOMS: &[Room] = &[
             "llmgw-gateway",
             "llmgw-journal",
             "llmgw-side",
+            "llmgw-store",
+            "llmgw-control",
         ]),
     },
     // What joins the rooms, and what nothing may lean on.

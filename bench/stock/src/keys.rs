@@ -1,0 +1,124 @@
+//! Who may ask, as requests find it: the newest table behind a lock that is held to clone its handle, and whoever puts
+//! a newer one there. The decisions are those of the gateway's own `identity`.
+
+use std::io;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use hyper::HeaderMap;
+use llmgw_config::ServerConfig;
+use llmgw_config::server::Auth;
+use llmgw_control::tenants::{Builder, Seats, Watch};
+use llmgw_control::{Answer, Ask, Desk};
+use llmgw_gateway::error::{ApiError, Reason};
+use llmgw_gateway::identity::{self, Rights, Stranger};
+use llmgw_kit::clock::Wall;
+use llmgw_router::tenants::{Kept, Tenants};
+use llmgw_side::{Asked, Told};
+use llmgw_store::{OpenOptions, Store};
+use llmgw_types::tenants::Caller;
+use llmgw_types::{KeyIdx, TenantSnapshot};
+
+use crate::state::CORE;
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Keys {
+    newest: RwLock<Option<Arc<Tenants>>>,
+}
+
+impl Keys {
+    fn newest(&self) -> Result<Arc<Tenants>, ApiError> {
+        let newest = self.newest.read().unwrap_or_else(PoisonError::into_inner).clone();
+        newest.ok_or_else(|| ApiError::new(Reason::NoEndpoint, "who may ask is not known yet"))
+    }
+
+    /// Who sends a request with these headers.
+    ///
+    /// Errors: why it is not let in.
+    pub(crate) fn identify(&self, headers: &HeaderMap, now: Wall) -> Result<Caller, Stranger> {
+        let tenants = self.newest()?;
+        let lines = headers.iter().map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes()));
+        let caller = identity::caller(tenants.snapshot.table(), lines, now)?;
+        tenants.note(CORE, caller.key, now);
+        Ok(caller)
+    }
+
+    /// What a caller may ask by, at this moment.
+    ///
+    /// Errors: nobody knows yet.
+    pub(crate) fn pass(&self, caller: Caller) -> Result<Pass, ApiError> {
+        Ok(Pass { tenants: self.newest()?, caller })
+    }
+}
+
+/// A caller, and the table that says what it may.
+pub(crate) struct Pass {
+    tenants: Arc<Tenants>,
+    pub(crate) caller: Caller,
+}
+
+impl Pass {
+    /// What it may. Errors: its key works no more.
+    pub(crate) fn rights(&self) -> Result<Rights<'_>, ApiError> {
+        Rights::of(self.tenants.snapshot.table(), &self.caller)
+    }
+}
+
+/// The store of a server, if it has one, by the rule of `llmgw server`.
+///
+/// Errors: it is there and cannot be used.
+pub(crate) fn store(config: &ServerConfig) -> io::Result<Option<Store>> {
+    let path = &config.store.path;
+    if config.auth == Auth::None && !config.store.is_named && !path.exists() {
+        return Ok(None);
+    }
+    Store::open(OpenOptions::new(path)).map(Some).map_err(io::Error::other)
+}
+
+/// Publishes the first table, and has a thread publish those that follow.
+///
+/// Errors: the store cannot be read; no thread left.
+pub(crate) fn watch(store: &Store) -> io::Result<(Arc<Keys>, Watch)> {
+    let mut builder = Builder::default();
+    let built = builder.build(store).map_err(io::Error::other)?;
+    let keys = Arc::<Keys>::default();
+    let mut seat = Seat { keys: keys.clone(), kept: Kept::new(1) };
+    seat.publish(built.snapshot);
+    Ok((keys, Watch::start(store.clone(), builder, built.generation, seat)?))
+}
+
+/// Where tables go.
+struct Seat {
+    keys: Arc<Keys>,
+    kept: Kept,
+}
+
+impl Seats for Seat {
+    fn publish(&mut self, snapshot: TenantSnapshot) {
+        let tenants = self.kept.publication(snapshot);
+        *self.keys.newest.write().unwrap_or_else(PoisonError::into_inner) = Some(tenants);
+    }
+
+    fn tend(&mut self) {
+        self.kept.let_go();
+    }
+
+    fn used(&mut self) -> Vec<(KeyIdx, i64)> {
+        let used = self.kept.used().into_iter();
+        used.map(|(key, at)| (key, i64::try_from(at).unwrap_or(i64::MAX))).collect()
+    }
+}
+
+/// Answers what the side runtime passes on of the admin API.
+pub(crate) fn desk(store: Option<Store>, watch: Option<&Watch>) -> llmgw_side::Desk {
+    let desk = Desk::new(store);
+    let desk = match watch {
+        Some(watch) => desk.waking(watch.waker()),
+        None => desk,
+    };
+    Arc::new(move |asked: &Asked| {
+        let Asked { method, path, query, body, actor } = asked;
+        let Answer { status, body, allow } = desk.answer(&Ask { verb: method, path, query, body, actor });
+        Told { status, body, allow }
+    })
+}
