@@ -9,6 +9,7 @@ use llmgw_test_kit::raw::{Connection, Reply};
 use llmgw_test_kit::request::Request;
 
 use crate::args::Limits;
+use crate::gateway::Keyed;
 use crate::upstream::{Case, Engines, Exchange, MODEL, Then};
 
 pub(crate) const CHAT: &str = "/v1/chat/completions";
@@ -95,6 +96,8 @@ pub(crate) struct Bench {
     pub(crate) pid: Option<u32>,
     pub(crate) engines: Engines,
     pub(crate) limits: Limits,
+    /// The same gateway as one that asks for keys; none where somebody else started the proxy.
+    pub(crate) keyed: Option<Keyed>,
 }
 
 impl Bench {

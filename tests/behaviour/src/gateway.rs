@@ -3,22 +3,83 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use llmgw_test_kit::Gateway;
+use llmgw_test_kit::gateway::Builder;
+use llmgw_test_kit::raw;
+use llmgw_test_kit::request::Request;
+use llmgw_test_kit::{Gateway, wait_for};
+use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::args::Limits;
-use crate::upstream::Engines;
+use crate::upstream::{Engines, MODEL};
 
 /// Starts the built gateway.
 ///
 /// Errors: the program is not there.
 pub(crate) fn start(program: Option<&Path>, engines: &Engines, limits: &Limits) -> Result<Gateway, String> {
+    Ok(builder(engines, limits).start(&found(program)?))
+}
+
+/// A gateway that asks for keys.
+pub(crate) struct Keyed {
+    pub(crate) gateway: Gateway,
+    /// May use every model.
+    pub(crate) key: String,
+    /// May use none.
+    pub(crate) narrow: String,
+    #[expect(dead_code, reason = "holds the store until the gateway is gone")]
+    folder: TempDir,
+}
+
+/// How long a change of keys may take to be felt.
+const FELT_WITHIN: Duration = Duration::from_secs(20);
+
+/// Starts the built gateway with a store of its own and two keys in it.
+///
+/// Errors: the program is not there, or there is no folder for its store.
+pub(crate) fn start_keyed(program: Option<&Path>, engines: &Engines, limits: &Limits) -> Result<Keyed, String> {
+    let folder = tempfile::tempdir().map_err(|error| format!("no folder for a store: {error}"))?;
+    let store = folder.path().join("llmgw.db");
+    let top = format!("auth: keys\nstore: {{ path: \"{}\" }}", store.display());
+    let gateway = builder(engines, limits).top(&top).start(&found(program)?);
+    let [key, narrow] = ["all", "none"].map(|name| {
+        let made = admin(&gateway, "POST", "/keys", &json!({ "name": name }));
+        made["key"].as_str().unwrap_or_default().to_owned()
+    });
+    admin(&gateway, "PUT", "/limits/key/none", &json!({ "allowed_models": [] }));
+    let list = |key: &str| {
+        let request = Request::new("GET", "/v1/models").header("X-Api-Key", key).header("Connection", "close");
+        raw::call(gateway.addr(), &request.bytes())
+    };
+    wait_for("the keys", FELT_WITHIN, || {
+        let (all, none) = (list(&key), list(&narrow));
+        all.status == 200 && none.status == 200 && !none.text().contains(MODEL)
+    });
+    Ok(Keyed { gateway, key, narrow, folder })
+}
+
+fn admin(gateway: &Gateway, method: &str, path: &str, body: &Value) -> Value {
+    let request = Request::new(method, &format!("/api/v1{path}")).header("Connection", "close").json(body);
+    let reply = raw::call(gateway.admin_addr(), &request.bytes());
+    assert_eq!(reply.status, 200, "{method} {path}: {}", reply.text());
+    reply.json()
+}
+
+/// The program that is named, or the one that was built with this program.
+///
+/// Errors: it is not there.
+fn found(program: Option<&Path>) -> Result<PathBuf, String> {
     let program = match program {
         Some(program) => program.to_owned(),
         None => beside()?,
     };
-    if !program.is_file() {
-        return Err(format!("{} is not there: build it, or name it with --llmgw", program.display()));
+    if program.is_file() {
+        return Ok(program);
     }
+    Err(format!("{} is not there: build it, or name it with --llmgw", program.display()))
+}
+
+fn builder(engines: &Engines, limits: &Limits) -> Builder {
     let seconds = |limit: Option<Duration>| limit.unwrap_or(Duration::from_secs(3600)).as_secs();
     let timeouts = format!(
         "timeouts: {{ connect: 1s, first_token: {engine}s, between_events: {engine}s, client_header: {}s, \
@@ -39,7 +100,7 @@ pub(crate) fn start(program: Option<&Path>, engines: &Engines, limits: &Limits) 
     for addr in engines.addrs() {
         builder = builder.url(&format!("http://{addr}"));
     }
-    Ok(builder.start(&program))
+    builder
 }
 
 /// The gateway that was built with this program.

@@ -76,9 +76,16 @@ fn judge(args: &Args, checks: &[Check]) -> Result<bool, String> {
     // Many clients at once are many sockets; the system's own limit is enough for most.
     let _ = llmgw_test_kit::usage::raise_open_files();
     let engines = Engines::start(&ports)?;
-    let mut own = match args.url {
-        Some(_) => None,
-        None => Some(gateway::start(args.llmgw.as_deref(), &engines, &args.limits)?),
+    let program = args.llmgw.as_deref();
+    let (mut own, keyed) = match args.url {
+        Some(_) => (None, None),
+        None => {
+            let own = gateway::start(program, &engines, &args.limits)?;
+            // Where its checks are not asked for, nobody waits for it.
+            let is_wanted = checks.iter().any(|check| check.name.starts_with("keys."));
+            let keyed = is_wanted.then(|| gateway::start_keyed(program, &engines, &args.limits)).transpose()?;
+            (Some(own), keyed)
+        }
     };
     let proxy = match (args.url, &own) {
         (Some(addr), _) => addr,
@@ -86,7 +93,7 @@ fn judge(args: &Args, checks: &[Check]) -> Result<bool, String> {
         (None, None) => return Err("no proxy".to_owned()),
     };
     let pid = args.pid.or_else(|| own.as_mut().map(|gateway| gateway.process().pid()));
-    let bench = Bench { proxy, pid, engines, limits: args.limits.clone() };
+    let bench = Bench { proxy, pid, engines, limits: args.limits.clone(), keyed };
     if !bench.settle(SETTLE) {
         return Err(format!("{proxy} does not pass requests to all of {:?}", bench.engines.addrs()));
     }

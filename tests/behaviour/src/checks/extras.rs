@@ -48,7 +48,7 @@ pub(super) const CHECKS: &[Check] = &[
 ];
 
 /// An error in OpenAI's shape with this status and code.
-fn error(reply: &Reply, status: u16, code: &str) -> Verdict {
+pub(super) fn error(reply: &Reply, status: u16, code: &str) -> Verdict {
     let text = reply.text();
     let json: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
     let error = &json["error"];

@@ -8,6 +8,7 @@ mod extras;
 mod framing;
 mod headers;
 mod keepalive;
+mod keys;
 mod limits;
 mod pressure;
 mod responses;
@@ -34,6 +35,7 @@ pub(crate) fn all() -> Vec<Check> {
         retry::CHECKS,
         errors::CHECKS,
         extras::CHECKS,
+        keys::CHECKS,
     ];
     fields.concat()
 }
