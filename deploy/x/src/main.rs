@@ -45,7 +45,8 @@ cargo x CHORE: everything the project does with itself, in Rust
   bench [ARGS…]                the load generator, optimised; `cargo x bench --help` for its own commands
   bench micro [NAME…] [--save] the parts of the data plane, one by one; --save writes docs/measurements/micro.*
   bench overhead [--peers NAME,…] [--rounds N] [--steps NAME,…] [--quick] [--publish]
-                               llmgw, the stock design and the installed peers in turn on the same load and pinning
+                               llmgw with keys, limits and records on, without them, the stock design and the
+                               installed peers, in turn on the same load and pinning
   bench quality [--workloads NAME,…] [--policies NAME,…] [--speeds N,…] [--publish]
                                where prompts go: traces as real requests to simulated engines with small caches
   bench runtimes [--rounds N] [--save]

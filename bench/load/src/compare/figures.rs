@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::gateways::OPEN;
 use super::machine::Machine;
 use super::stats::Spread;
 use crate::drive::Outcome;
@@ -23,6 +24,9 @@ pub struct Comparison {
     pub(crate) profile: String,
     pub(crate) binary_bytes: u64,
     pub(crate) round_count: usize,
+    /// llmgw and stock asked for keys.
+    #[serde(default)]
+    pub(crate) is_keyed: bool,
     /// Windows a third as long as those of a full run.
     pub(crate) is_quick: bool,
     /// In the order in which they are shown.
@@ -31,6 +35,9 @@ pub struct Comparison {
     pub(crate) steps: Vec<String>,
     pub(crate) starts: Vec<Start>,
     pub(crate) records: Vec<Record>,
+    /// What became of the records of use.
+    #[serde(default)]
+    pub(crate) kept: Vec<Kept>,
     /// Gateways that did not start or died, and what they said.
     pub(crate) faults: Vec<String>,
 }
@@ -51,6 +58,19 @@ pub(crate) struct Record {
     pub(crate) gateway: String,
     pub(crate) step: String,
     pub(crate) outcome: Outcome,
+}
+
+/// Records of use in one run of a gateway that keeps them, when its last window was over.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Kept {
+    pub(crate) round: usize,
+    pub(crate) gateway: String,
+    /// Written to the journal.
+    pub(crate) written: u64,
+    /// In the store.
+    pub(crate) stored: u64,
+    /// Found no room in memory or on the disk.
+    pub(crate) lost: u64,
 }
 
 /// A number of a window.
@@ -129,7 +149,7 @@ impl Comparison {
 
     /// What the others are compared with: nginx where it ran, otherwise the first that is not ours.
     pub(crate) fn base(&self) -> Option<&str> {
-        let is_ours = |name: &&String| matches!(name.as_str(), "llmgw" | "stock" | "stock-bare" | DIRECT);
+        let is_ours = |name: &&String| matches!(name.as_str(), "llmgw" | OPEN | "stock" | "stock-bare" | DIRECT);
         let nginx = self.gateways.iter().find(|name| *name == "nginx");
         nginx.or_else(|| self.gateways.iter().find(|name| !is_ours(name))).map(String::as_str)
     }

@@ -44,21 +44,28 @@ impl Part {
 pub(crate) const GATEWAYS: &[Gateway] = &[
     Gateway {
         name: "llmgw",
-        launch: |place, port| llmgw(place, port, Within::Plain),
-        within_tls: Some(|place, port| llmgw(place, port, Within::Tls)),
+        launch: |place, port| llmgw(place, port, Door::Keyed, Within::Plain),
+        within_tls: Some(|place, port| llmgw(place, port, Door::Keyed, Within::Tls)),
+        version: |place| ours(&place.programs.llmgw),
+        part: Part::All,
+    },
+    Gateway {
+        name: OPEN,
+        launch: |place, port| llmgw(place, port, Door::Open, Within::Plain),
+        within_tls: Some(|place, port| llmgw(place, port, Door::Open, Within::Tls)),
         version: |place| ours(&place.programs.llmgw),
         part: Part::All,
     },
     Gateway {
         name: "stock",
-        launch: |place, port| stock(place, port, &[]),
+        launch: |place, port| stock(place, port, Door::Keyed, &[]),
         within_tls: None,
         version: stock_version,
         part: Part::All,
     },
     Gateway {
         name: "stock-bare",
-        launch: |place, port| stock(place, port, &["--bare"]),
+        launch: |place, port| stock(place, port, Door::Open, &["--bare"]),
         within_tls: None,
         version: stock_version,
         part: Part::All,
@@ -136,6 +143,17 @@ pub(crate) const GATEWAYS: &[Gateway] = &[
     },
 ];
 
+/// The product as it is without a word about who may ask: nobody is asked for a key, and nothing is kept.
+pub(crate) const OPEN: &str = "llmgw-open";
+
+/// Who may ask one of ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Door {
+    Open,
+    /// Whoever has a key: held to limits, and its use kept.
+    Keyed,
+}
+
 /// How clients speak to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Within {
@@ -165,9 +183,12 @@ fn ours(path: &std::path::Path) -> Option<String> {
 const MOCK_BATCH: u32 = 10_000;
 
 /// The configuration both of ours read: everything that is on by default stays on.
-fn server_yaml(place: &Place, port: u16) -> io::Result<String> {
+fn server_yaml(place: &Place, port: u16, door: Door) -> io::Result<String> {
+    let admin_port = free_port()?;
+    place.admin_port.set(admin_port);
+    let keys = if door == Door::Keyed { place.keyring.lines()? } else { String::new() };
     let mut text =
-        format!("listen: \"127.0.0.1:{port}\"\nadmin_listen: \"127.0.0.1:{}\"\ncores: 1\nendpoints:\n", free_port()?);
+        format!("listen: \"127.0.0.1:{port}\"\nadmin_listen: \"127.0.0.1:{admin_port}\"\ncores: 1\n{keys}endpoints:\n");
     for (idx, url) in engine_urls(place).iter().enumerate() {
         let keys = format!("url: \"{url}\", model: \"{MODEL}\", batch_capacity: {MOCK_BATCH}");
         text.push_str(&format!("  - {{ name: engine-{idx}, {keys} }}\n"));
@@ -175,8 +196,8 @@ fn server_yaml(place: &Place, port: u16) -> io::Result<String> {
     Ok(text)
 }
 
-fn llmgw(place: &Place, port: u16, within: Within) -> io::Result<Launch> {
-    let mut text = server_yaml(place, port)?;
+fn llmgw(place: &Place, port: u16, door: Door, within: Within) -> io::Result<Launch> {
+    let mut text = server_yaml(place, port, door)?;
     if within == Within::Tls {
         let [cert, key] = place.certificate.files();
         text.push_str(&format!("tls: {{ cert: \"{cert}\", key: \"{key}\" }}\n"));
@@ -189,9 +210,9 @@ fn stock_version(place: &Place) -> Option<String> {
     place.programs.stock.as_ref().filter(|path| path.is_file()).and_then(|path| ours(path))
 }
 
-fn stock(place: &Place, port: u16, more: &[&str]) -> io::Result<Launch> {
+fn stock(place: &Place, port: u16, door: Door, more: &[&str]) -> io::Result<Launch> {
     let program = place.programs.stock.as_ref().ok_or_else(|| io::Error::other("stock is not built"))?;
-    let config = place.file("stock.yaml", &server_yaml(place, port)?)?;
+    let config = place.file("stock.yaml", &server_yaml(place, port, door)?)?;
     Ok(Launch::new(program).arg("--config").arg(config).args(more.iter().copied()))
 }
 

@@ -6,7 +6,9 @@
 mod bars;
 mod figures;
 mod gateways;
+mod keyring;
 mod machine;
+mod own;
 mod page;
 mod place;
 mod plot;
@@ -22,7 +24,7 @@ pub use machine::{Priority, usable_cpus};
 pub(crate) use page::folded;
 pub use page::{readme_block, replace_block, whole_page};
 pub use place::{Place, Programs};
-pub(crate) use place::{free_port, is_answered};
+pub(crate) use place::{first_chat, free_port, is_answered};
 pub use plot::svg;
 pub(crate) use plot::text as svg_text;
 pub use rounds::{Compare, run};

@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 
 use super::bars;
 use super::figures::{Comparison, DIRECT, Figure};
+use super::gateways::OPEN;
+use super::own;
 use super::stats::NO_DIFFERENCE;
 use super::steps::Step;
 use super::table::{Table, median, notes, number, starts, step_table};
@@ -34,6 +36,13 @@ pub fn whole_page(found: &Comparison) -> String {
         "\nA median over the rounds, in brackets the least and the most; ratios are taken round by round. Under\n",
     );
     page.push_str("15 % apart is no difference on a machine that others share.\n");
+    let costs = own::table(found);
+    if !costs.rows.is_empty() {
+        let _ = write!(page, "\n## What keys, limits and records of use cost\n\n{}", costs.markdown());
+    }
+    for line in own::records(found) {
+        let _ = write!(page, "\n- {}\n", folded(&line).replace('\n', "\n  "));
+    }
     for step in found.steps.iter().filter_map(|name| Step::find(name)) {
         // Writing to a string cannot fail.
         let _ = write!(page, "\n## `{}`: {}\n\n{}", step.name, step.what, step_table(found, step).markdown());
@@ -82,11 +91,16 @@ pub fn replace_block(text: &str, block: &str) -> Result<String, String> {
 
 fn how(found: &Comparison) -> String {
     let machine = &found.machine;
+    let ours = if found.is_keyed {
+        "with keys, limits of every kind at every level, records of use, routing, metrics and log; llmgw-open is the \
+         same without the first three, stock the conventional form of it; every request to everybody shows a key"
+    } else {
+        "with routing, usage counting, metrics and log as they are by default"
+    };
     let length = if found.is_quick { " of shortened windows" } else { "" };
     folded(&format!(
         "{}, `cargo x bench overhead`, median of {} interleaved rounds{length} on {} × {}, {} GiB, {}, Linux {}. Each \
-         gateway has one worker pinned to CPU {}, load and engine share CPU {}; llmgw ({} build) with routing, usage \
-         counting, metrics and log as they are by default.",
+         gateway has one worker pinned to CPU {}, load and engine share CPU {}; llmgw ({} build) {ours}.",
         found.date,
         found.round_count,
         machine.cpu_count,
@@ -115,7 +129,7 @@ fn small(found: &Comparison) -> Table {
 fn better(found: &Comparison) -> Vec<String> {
     let mut better = Vec::new();
     for (name, step, figure, digits) in SMALL {
-        for gateway in found.gateways.iter().filter(|name| !matches!(name.as_str(), "llmgw" | DIRECT)) {
+        for gateway in found.gateways.iter().filter(|name| !matches!(name.as_str(), "llmgw" | OPEN | DIRECT)) {
             let ratio = found.ratio("llmgw", gateway, step, *figure);
             let Some(ratio) = ratio.filter(|ratio| ratio.median > 1.0 + NO_DIFFERENCE) else { continue };
             let (theirs, own) = (found.spread(gateway, step, *figure), found.spread("llmgw", step, *figure));

@@ -1,5 +1,6 @@
 //! Where gateways run: ports, engines, a folder for their files, the programs; and the life of one gateway.
 
+use std::cell::Cell;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
@@ -10,6 +11,7 @@ use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
 use tempfile::TempDir;
 
+use super::keyring::Keyring;
 use super::machine::pin;
 use super::steps::MODEL;
 use crate::fleet::wait_for_addr;
@@ -39,6 +41,9 @@ pub struct Place {
     pub(crate) load_cpu: usize,
     pub(crate) engines: Vec<SocketAddr>,
     pub(crate) certificate: Certificate,
+    pub(crate) keyring: Keyring,
+    /// Where the admin address is of the gateway of ours that was configured last.
+    pub(crate) admin_port: Cell<u16>,
     mock: Process,
     dir: TempDir,
 }
@@ -92,7 +97,10 @@ impl Place {
             .map(|idx| wait_for_addr(&mut mock, &format!("engine {idx} listening on")))
             .collect::<io::Result<Vec<_>>>()?;
         let certificate = Certificate::make(dir.path())?;
-        Ok(Self { programs, gateway_cpu, load_cpu, engines, certificate, mock, dir })
+        let engine = *engines.first().ok_or_else(|| io::Error::other("there is no engine"))?;
+        let keyring = Keyring::make(&programs.llmgw, engine, dir.path().join("keys"))?;
+        let admin_port = Cell::new(0);
+        Ok(Self { programs, gateway_cpu, load_cpu, engines, certificate, keyring, admin_port, mock, dir })
     }
 
     pub(crate) fn mock_pid(&self) -> u32 {
@@ -122,7 +130,8 @@ impl Place {
         let started = launch.output_to(&log).start();
         pin(self.load_cpu)?;
         let mut process = started?;
-        while !is_answered(&target, MODEL) {
+        let chat = Chat { model: MODEL.to_owned(), headers: credential(self.keyring.keys.first()), ..first_chat() };
+        while !is_answered(&target, &chat) {
             let ended = process.exit_status()?;
             if ended.is_some() || begun.elapsed() > READY_WITHIN {
                 let text = std::fs::read_to_string(&log).unwrap_or_default();
@@ -136,12 +145,21 @@ impl Place {
     }
 }
 
-/// Whether a chat call has a 200.
-pub(crate) fn is_answered(target: &Target, model: &str) -> bool {
+/// A short prompt.
+pub(crate) fn first_chat() -> Chat {
+    Chat { prompt_bytes: 100, ..Chat::default() }
+}
+
+/// The header that shows a key.
+pub(crate) fn credential(key: Option<&String>) -> Vec<(String, String)> {
+    key.map(|key| ("Authorization".to_owned(), format!("Bearer {key}"))).into_iter().collect()
+}
+
+/// Whether that chat has a 200.
+pub(crate) fn is_answered(target: &Target, chat: &Chat) -> bool {
     let ask = || -> io::Result<bool> {
         let mut socket = TcpStream::connect_timeout(&target.addr, Duration::from_secs(1))?;
         socket.set_read_timeout(Some(Duration::from_secs(2)))?;
-        let chat = Chat { model: model.to_owned(), prompt_bytes: 100, ..Chat::default() };
         let (request, mut status) = (chat.bytes(target), [0; 12]);
         match &target.trust {
             None => {

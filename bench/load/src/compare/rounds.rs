@@ -3,8 +3,9 @@
 use std::io;
 use std::time::Duration;
 
-use super::figures::{Comparison, DIRECT, Record, Start};
-use super::gateways::{self, GATEWAYS, Gateway};
+use super::figures::{Comparison, DIRECT, Kept, Record, Start};
+use super::gateways::{self, GATEWAYS, Gateway, OPEN};
+use super::keyring;
 use super::machine::{self, Machine};
 use super::place::{Place, Running, free_port};
 use super::steps::{Pace, SETTLE, STEPS, Step};
@@ -63,6 +64,7 @@ fn begin(plan: &Compare, place: &Place) -> Comparison {
         profile: plan.profile.clone(),
         binary_bytes: std::fs::metadata(&place.programs.llmgw).map_or(0, |data| data.len()),
         round_count: plan.round_count,
+        is_keyed: true,
         is_quick: plan.pace == Pace::Quick,
         gateways: vec![DIRECT.to_owned()],
         steps: plan.steps.iter().map(|step| step.name.to_owned()).collect(),
@@ -125,11 +127,22 @@ fn one(
         }
         let loads = plan.steps.iter().filter(|step| step.is_tls == is_tls && gateway.part.has(step.name));
         let ended = steps(plan, place, gateway, loads, &mut running, found, round, progress);
+        found.kept.extend(kept(place, gateway.name, round));
         running.process.stop()?;
         std::thread::sleep(SETTLE);
         ended?;
     }
     Ok(())
+}
+
+/// What a gateway that runs says of its records of use; nothing of one that keeps none.
+fn kept(place: &Place, gateway: &str, round: usize) -> Option<Kept> {
+    let page =
+        ["llmgw", "stock"].contains(&gateway).then(|| keyring::metrics(place.admin_port.get()).ok()).flatten()?;
+    let count = |name: &str, labels: &[(&str, &str)]| page.sum(name, labels).map(|count| count as u64);
+    let of_step = |step| count("llmgw_usage_records_total", &[("step", step)]);
+    let lost = count("llmgw_usage_records_lost_total", &[]).unwrap_or(0);
+    Some(Kept { round, gateway: gateway.to_owned(), written: of_step("journal")?, stored: of_step("store")?, lost })
 }
 
 #[expect(clippy::too_many_arguments, reason = "all of a round, for one gateway")]
@@ -167,7 +180,7 @@ fn window(
     progress: Progress,
 ) -> io::Result<drive::Outcome> {
     let (pid, own_rate) = watched;
-    let mut load = step.drive(target, plan.pace, own_rate);
+    let mut load = step.drive(target, plan.pace, own_rate, &place.keyring.keys);
     load.pid = pid;
     load.mock_pid = Some(place.mock_pid());
     // The line of the step is said when it is over; while it runs the beat shows it.
@@ -209,7 +222,7 @@ fn brief(gateway: &str, step: &Step, outcome: &drive::Outcome) -> String {
 impl Default for Compare {
     /// Everything, ten rounds.
     fn default() -> Self {
-        let peers = ["stock", "nginx", "haproxy", "envoy", "pingora", "sglang-router", "vllm-router"];
+        let peers = [OPEN, "stock", "nginx", "haproxy", "envoy", "pingora", "sglang-router", "vllm-router"];
         Self {
             peers: peers.map(str::to_owned).to_vec(),
             steps: STEPS.iter().collect(),

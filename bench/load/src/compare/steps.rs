@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::place::credential;
 use crate::drive::{Arrivals, Drive};
 use crate::mock::mark;
 use crate::prompt::{Chat, Delivery};
@@ -135,6 +136,8 @@ pub enum Pace {
 }
 
 const WARM_UP: f64 = 0.3;
+/// Keys that take turns on whole answers to small prompts.
+const CALLERS: usize = 1024;
 /// Between two steps, for closes to be handled.
 pub(crate) const SETTLE: Duration = Duration::from_millis(150);
 /// What a crowd may take over its own time.
@@ -177,8 +180,8 @@ impl Step {
         window.of(self.seconds) + Duration::from_secs_f64(ramp + WARM_UP) + SETTLE
     }
 
-    /// The load against a target. `own_rate` is what the gateway reached in `ns`.
-    pub(crate) fn drive(&self, target: &Target, pace: Pace, own_rate: Option<f64>) -> Drive {
+    /// The load against a target, its requests in turn with these keys. `own_rate` is what the gateway reached in `ns`.
+    pub(crate) fn drive(&self, target: &Target, pace: Pace, own_rate: Option<f64>, keys: &[String]) -> Drive {
         let open = |calls_per_second| Arrivals::Open { calls_per_second, open_max: OPEN_MAX };
         let mut prompt_bytes = 1000;
         let (mut tag, mut expected_event_count) = (String::new(), None);
@@ -203,12 +206,22 @@ impl Step {
                 Arrivals::Once { call_count: stream_count, ramp: Duration::from_secs_f64(ramp_seconds) }
             }
         };
-        let prompt_count = if prompt_bytes > 50_000 { 8 } else { 64 };
+        // As many callers as connections, and more where requests are small.
+        let (prompt_count, caller_count) = match self.load {
+            _ if prompt_bytes > 50_000 => (8, 8),
+            Load::Streams { connection_count, .. } => (64, connection_count),
+            Load::Crowd { stream_count, .. } => (64, stream_count),
+            Load::Whole { .. } | Load::Rate(_) | Load::Share(_) => (64, CALLERS),
+        };
         let delivery = if expected_event_count.is_some() { Delivery::Streamed } else { Delivery::Whole };
         let chat = Chat { model: MODEL.to_owned(), prompt_bytes, tag, delivery, ..Chat::default() };
+        let request = |caller: usize| {
+            let headers = credential(keys.get(caller % keys.len().max(1)));
+            Chat { seed: caller as u64 % prompt_count, headers, ..chat.clone() }.bytes(target)
+        };
         Drive {
             target: target.clone(),
-            requests: (0..prompt_count).map(|seed| Chat { seed, ..chat.clone() }.bytes(target)).collect(),
+            requests: (0..caller_count).map(request).collect(),
             arrivals,
             expected_event_count,
             warm_up: Duration::from_secs_f64(warm_up),
@@ -234,12 +247,17 @@ mod tests {
     #[test]
     fn a_share_is_of_the_gateways_own_rate_and_streams_carry_their_mark() {
         let target = Target::parse("http://127.0.0.1:9").expect("a URL");
-        let drive = |name| Step::find(name).expect("a step").drive(&target, Pace::Full, Some(10_000.0));
+        let keys: Vec<String> = (0..3).map(|number| format!("sk-{number}")).collect();
+        let drive = |name| Step::find(name).expect("a step").drive(&target, Pace::Full, Some(10_000.0), &keys);
         assert_eq!(drive("open30").arrivals, Arrivals::Open { calls_per_second: 3000.0, open_max: OPEN_MAX });
         let stream = drive("s20");
         let text = String::from_utf8(stream.requests[3].clone()).expect("text");
         assert!(text.contains("@@c=200,d=20000,p=0@@ ") && text.contains("\"stream\":true"));
         assert_eq!(stream.expected_event_count, Some(200));
         assert!(drive("b1m").requests[0].len() > 1_000_000);
+        let asked = drive("ns").requests;
+        assert!(asked.len() == CALLERS && stream.requests.len() == 1000);
+        let key_of = |at: usize| String::from_utf8_lossy(&asked[at]).contains(&format!("Bearer sk-{}\r\n", at % 3));
+        assert!((0..CALLERS).all(key_of), "the keys take turns");
     }
 }

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::bars;
 use super::figures::{Comparison, DIRECT, Figure};
+use super::own;
 use super::stats::Spread;
 use super::steps::Step;
 
@@ -30,6 +31,14 @@ pub fn text(found: &Comparison) -> String {
     }
     let _ = writeln!(text, "\nstart and memory when idle");
     text.push_str(&starts(found).plain());
+    let costs = own::table(found);
+    if !costs.rows.is_empty() {
+        let _ = writeln!(text, "\nwhat keys, limits and records of use cost");
+        text.push_str(&costs.plain());
+    }
+    for line in own::records(found) {
+        let _ = writeln!(text, "  {line}");
+    }
     let _ = writeln!(text, "\nthe bars");
     text.push_str(&bars::table(found).plain());
     for fault in &found.faults {

@@ -10,11 +10,12 @@ use super::figures::Run;
 use super::policies::{self, By, Policy};
 use super::workload::{BLOCK_TOKENS, Call, Workload};
 use crate::client::Pool;
-use crate::compare::{free_port, is_answered, said};
+use crate::compare::{first_chat, free_port, is_answered, said};
 use crate::control;
 use crate::fleet::{EngineProcess, GatewayProcess};
 use crate::process::Process;
 use crate::progress::Progress;
+use crate::prompt::Chat;
 use crate::prompt::post;
 use crate::replay::{self, Calls, ReplayReport};
 use crate::scenario::{self, Fleet, MODEL};
@@ -207,7 +208,8 @@ async fn start(setup: &Setup, policy: &Policy) -> Result<Place, String> {
             let target = Target::parse(&format!("http://127.0.0.1:{port}"))?;
             let mut process = launch.start().map_err(started)?;
             let begun = Instant::now();
-            while !is_answered(&target, MODEL) {
+            let chat = Chat { model: MODEL.to_owned(), ..first_chat() };
+            while !is_answered(&target, &chat) {
                 let ended = process.exit_status().map_err(started)?;
                 if ended.is_some() || begun.elapsed() > PEER_READY_WITHIN {
                     let lines = process.lines();
