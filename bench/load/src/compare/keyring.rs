@@ -50,7 +50,7 @@ impl Keyring {
         let mut desk = AdminDesk::at(gateway.admin_addr)?;
         desk.ask("POST", "/organizations", &json!({ "name": "bench" }))?;
         desk.ask("POST", "/teams", &json!({ "organization": "bench", "name": "load" }))?;
-        desk.hold("organization", "bench")?;
+        desk.hold("org", "bench")?;
         desk.hold("team", "bench%2Fload")?;
         for project in 0..PROJECT_COUNT {
             desk.ask("POST", "/projects", &json!({ "team": "bench/load", "name": project_name(project) }))?;
