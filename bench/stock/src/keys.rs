@@ -95,7 +95,8 @@ struct Seat {
 
 impl Seats for Seat {
     fn publish(&mut self, snapshot: TenantSnapshot) {
-        let tenants = self.kept.publication(snapshot);
+        // Nobody is held to limits here.
+        let tenants = self.kept.publication(snapshot, Arc::default());
         *self.keys.newest.write().unwrap_or_else(PoisonError::into_inner) = Some(tenants);
     }
 
