@@ -83,6 +83,7 @@ pub(crate) const ALL: &[(&str, Mutant)] = &[
     ("lease lapses by the owner's clock", Mutant::Limits(LimitFault::LapsesByOwnersClock)),
     ("refund in the current tick", Mutant::Limits(LimitFault::RefundInCurrentTick)),
     ("use stamped when reported", Mutant::Limits(LimitFault::UseStampedAtReport)),
+    ("a number used again", Mutant::Limits(LimitFault::NumberUsedAgain)),
     ("late verdict ignored", Mutant::Limits(LimitFault::LateVerdictIgnored)),
     ("one level forgotten", Mutant::Limits(LimitFault::OrgForgotten)),
     ("refunds kept at a recall", Mutant::Limits(LimitFault::RefundsKept)),

@@ -48,6 +48,8 @@ pub enum Fault {
     BudgetGoesOn,
     /// What is held is not counted at a level that comes into its chain.
     HeldLeftBehind,
+    /// A question gets the number of one whose answer may not have been taken yet.
+    NumberUsedAgain,
 }
 
 /// Where mistakes are planted.

@@ -167,7 +167,9 @@ impl<F: Faults> Home<F> {
         }
         let row = self.asked.insert(Asked { number: 0, chain: number, org: chain.org, measures, ask, is_open: true });
         let question = u64::from(self.question) << 32 & !REFILL | u64::from(row);
-        self.question = self.question.wrapping_add(1);
+        if !self.faults.planted(Fault::NumberUsedAgain) {
+            self.question = self.question.wrapping_add(1);
+        }
         if let Some(asked) = self.asked.get_mut(row) {
             asked.number = question;
         }

@@ -64,6 +64,10 @@ impl World {
             }
             Reserved::Wait(of) => {
                 number = of;
+                if !self.numbers.insert((core, number)) {
+                    // Whoever asked before may not have had its turn to take its answer.
+                    self.breaks(format!("request {at} asks under a number that another had: {number}"));
+                }
                 self.asked.insert((core, number), at);
                 let measures = limits.table.chain(chain).map(Chain::measures).unwrap_or_default();
                 self.masks.insert(at, measures);

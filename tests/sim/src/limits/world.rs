@@ -52,6 +52,8 @@ pub(super) struct World {
     pub(super) requests: Vec<Request>,
     /// By home and number of the question.
     pub(super) asked: BTreeMap<(usize, u64), usize>,
+    /// Numbers that questions had, by core.
+    pub(super) numbers: BTreeSet<(usize, u64)>,
     /// What is limited of those that ask.
     pub(super) masks: BTreeMap<usize, Measures>,
     pub(super) waiting: Vec<usize>,
@@ -120,6 +122,7 @@ impl World {
             ticked: vec![0; cores],
             requests: Vec::new(),
             asked: BTreeMap::new(),
+            numbers: BTreeSet::new(),
             masks: BTreeMap::new(),
             waiting: Vec::new(),
             running: Vec::new(),
