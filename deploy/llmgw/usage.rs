@@ -1,5 +1,6 @@
 //! What requests used, put together: the journal, and the store that it hands on to.
 
+use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,11 +9,13 @@ use std::time::Duration;
 use llmgw_journal::{Cells, Driver, Entry, Journal, NewestNames, Options, Outlet, Setup};
 use llmgw_router::usage::UsageRing;
 use llmgw_store::usage::{BATCH_MAX, UsageRow};
-use llmgw_store::{Store, StoreError};
+use llmgw_store::{Store, USED_EVERY};
 
 /// How long a start waits for what an earlier run left, so that budgets count it; what is left then is stored on the
 /// way.
 const REPLAY_TIME: Duration = Duration::from_secs(10);
+/// Keys of which that is remembered; beyond them it is looked up in the store.
+const NOTED_MAX: usize = 100_000;
 const _: () = assert!(llmgw_journal::BATCH_MAX <= BATCH_MAX);
 
 /// Where the journal of a store is: beside its file.
@@ -33,7 +36,7 @@ pub(crate) fn start(
     cells: Arc<Cells>,
     driver: Driver,
 ) -> io::Result<Journal> {
-    let outlet = ToStore { store: store.clone(), batch: Arc::default() };
+    let outlet = ToStore { store: store.clone(), batch: Arc::default(), noted: HashMap::new() };
     let folder = folder(store.path());
     let options = Options::default();
     let journal = Journal::start(Setup { folder, rings, names, outlet, cells, options, driver })?;
@@ -48,6 +51,8 @@ struct ToStore {
     store: Store,
     /// What was taken and is not stored. Shared with a write that may still run.
     batch: Arc<Vec<UsageRow>>,
+    /// When the use of a key was written last.
+    noted: HashMap<String, i64>,
 }
 
 impl Outlet for ToStore {
@@ -56,23 +61,30 @@ impl Outlet for ToStore {
     }
 
     fn store(&mut self) -> Result<(), String> {
-        let batch = self.batch.clone();
+        let (batch, due) = (self.batch.clone(), self.due());
+        let noted = due.clone();
         let written = self.store.write(move |tx| {
             tx.add_usage(&batch)?;
-            // The newest use of each key; the store writes it once a minute.
-            let mut keys: Vec<(&str, i64)> = batch.iter().map(|row| (row.key_id.as_str(), row.admitted_at)).collect();
-            keys.sort_unstable();
-            for (at, (key, used_at)) in keys.iter().enumerate() {
-                let is_newest = keys.get(at + 1).is_none_or(|(next, _)| next != key);
-                if is_newest && !key.is_empty() {
-                    tx.key_used(key, *used_at)?;
-                }
-            }
-            Ok::<_, StoreError>(())
+            tx.keys_used(due.iter().map(|(key, at)| (key.as_str(), *at)))
         });
         written.map_err(|error| error.to_string())?;
+        if self.noted.len() > NOTED_MAX {
+            self.noted.clear();
+        }
+        self.noted.extend(noted);
         self.batch = Arc::default();
         Ok(())
+    }
+}
+
+impl ToStore {
+    /// Keys whose use is to be written with the batch.
+    fn due(&self) -> Vec<(String, i64)> {
+        let is_due = |row: &&UsageRow| {
+            let noted = self.noted.get(&row.key_id);
+            !row.key_id.is_empty() && noted.is_none_or(|at| row.admitted_at.saturating_sub(*at) >= USED_EVERY)
+        };
+        self.batch.iter().filter(is_due).map(|row| (row.key_id.clone(), row.admitted_at)).collect()
     }
 }
 

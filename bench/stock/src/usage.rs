@@ -1,6 +1,7 @@
 //! What requests used, on its way to the store: the journal of `llmgw server`, with one ring that all threads push
 //! into.
 
+use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,10 +10,12 @@ use std::time::Duration;
 use llmgw_journal::{Cells, Driver, Entry, Journal, NewestNames, Options, Outlet, Setup};
 use llmgw_router::usage::{RING_CAPACITY, UsageRing};
 use llmgw_store::usage::UsageRow;
-use llmgw_store::{Store, StoreError};
+use llmgw_store::{Store, USED_EVERY};
 
 /// How long a start waits for what an earlier run left.
 const REPLAY_TIME: Duration = Duration::from_secs(10);
+/// Keys of which that is remembered; beyond them it is looked up in the store.
+const NOTED_MAX: usize = 100_000;
 
 /// Starts the journal of a store, beside its file.
 ///
@@ -25,7 +28,7 @@ pub(crate) fn start(store: &Store, names: NewestNames, cells: Arc<Cells>) -> io:
         folder: PathBuf::from(folder),
         rings: vec![ring.clone()],
         names,
-        outlet: ToStore { store: store.clone(), batch: Arc::default() },
+        outlet: ToStore { store: store.clone(), batch: Arc::default(), noted: HashMap::new() },
         cells,
         options: Options::default(),
         driver: Driver::Thread,
@@ -41,6 +44,8 @@ struct ToStore {
     store: Store,
     /// What was taken and is not stored. Shared with a write that may still run.
     batch: Arc<Vec<UsageRow>>,
+    /// When the use of a key was written last.
+    noted: HashMap<String, i64>,
 }
 
 impl Outlet for ToStore {
@@ -49,22 +54,30 @@ impl Outlet for ToStore {
     }
 
     fn store(&mut self) -> Result<(), String> {
-        let batch = self.batch.clone();
+        let (batch, due) = (self.batch.clone(), self.due());
+        let noted = due.clone();
         let written = self.store.write(move |tx| {
             tx.add_usage(&batch)?;
-            let mut keys: Vec<(&str, i64)> = batch.iter().map(|row| (row.key_id.as_str(), row.admitted_at)).collect();
-            keys.sort_unstable();
-            for (at, (key, used_at)) in keys.iter().enumerate() {
-                let is_newest = keys.get(at + 1).is_none_or(|(next, _)| next != key);
-                if is_newest && !key.is_empty() {
-                    tx.key_used(key, *used_at)?;
-                }
-            }
-            Ok::<_, StoreError>(())
+            tx.keys_used(due.iter().map(|(key, at)| (key.as_str(), *at)))
         });
         written.map_err(|error| error.to_string())?;
+        if self.noted.len() > NOTED_MAX {
+            self.noted.clear();
+        }
+        self.noted.extend(noted);
         self.batch = Arc::default();
         Ok(())
+    }
+}
+
+impl ToStore {
+    /// Keys whose use is to be written with the batch.
+    fn due(&self) -> Vec<(String, i64)> {
+        let is_due = |row: &&UsageRow| {
+            let noted = self.noted.get(&row.key_id);
+            !row.key_id.is_empty() && noted.is_none_or(|at| row.admitted_at.saturating_sub(*at) >= USED_EVERY)
+        };
+        self.batch.iter().filter(is_due).map(|row| (row.key_id.clone(), row.admitted_at)).collect()
     }
 }
 

@@ -10,7 +10,7 @@ const KEY: &str = "SELECT id, key_hash, key_prefix, name, project_id, band, rout
                    created_at, expires_at, revoked_at, last_used_at FROM api_keys";
 const OVERLAP: &str = "SELECT key_hash, key_id, key_prefix, expires_at FROM api_key_overlaps";
 /// A key's use is written at most this often. Units: milliseconds.
-const USED_EVERY: i64 = 60_000;
+pub const USED_EVERY: i64 = 60_000;
 
 fn key(row: &Row<'_>) -> rusqlite::Result<KeyRow> {
     Ok(KeyRow {
@@ -108,8 +108,16 @@ impl Tx<'_> {
 
     /// Notes when a key was used; at most once a minute a key. Not a change to who may ask.
     pub fn key_used(&self, id: &str, at: i64) -> Result<(), StoreError> {
+        self.keys_used([(id, at)])
+    }
+
+    /// The same of many keys.
+    pub fn keys_used<'k>(&self, used: impl IntoIterator<Item = (&'k str, i64)>) -> Result<(), StoreError> {
         let sql = "UPDATE api_keys SET last_used_at = ?2 WHERE id = ?1 AND COALESCE(last_used_at, 0) <= ?2 - ?3";
-        self.0.execute(sql, params![id, at, USED_EVERY])?;
+        let mut update = self.0.prepare(sql)?;
+        for (id, at) in used {
+            update.execute(params![id, at, USED_EVERY])?;
+        }
         Ok(())
     }
 }

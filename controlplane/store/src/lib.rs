@@ -29,6 +29,7 @@ pub mod usage_sums;
 mod writer;
 
 pub use error::StoreError;
+pub use keys::USED_EVERY;
 pub use open::OpenOptions;
 pub use retention::Retention;
 pub use store::{Rows, Store, Tx};

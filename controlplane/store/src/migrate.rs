@@ -23,6 +23,7 @@ pub(crate) const STEPS: &[Step] = &[
     Step { version: 2, name: "usage", sql: include_str!("migrations/sqlite/0002_usage.sql") },
     Step { version: 3, name: "audit", sql: include_str!("migrations/sqlite/0003_audit.sql") },
     Step { version: 4, name: "usage_where", sql: include_str!("migrations/sqlite/0004_usage_where.sql") },
+    Step { version: 5, name: "usage_in_order", sql: include_str!("migrations/sqlite/0005_usage_in_order.sql") },
 ];
 
 /// Marks the file as ours: `llgw`.
