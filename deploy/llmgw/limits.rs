@@ -73,7 +73,7 @@ impl StoreFacts<'_> {
         let mut sums: HashMap<u32, i64> = HashMap::new();
         for total in totals {
             let Some(key) = keys.get(total.key_id.as_str()) else { continue };
-            let units = i64::try_from(total.units_micros).unwrap_or(i64::MAX);
+            let units = i64::try_from(total.used.units_micros).unwrap_or(i64::MAX);
             for row in key.levels.iter().map(|row| row.to_native()) {
                 let level = self.tenants.levels.get(row as usize);
                 let is_of = level.is_some_and(|level| level.model.as_ref().is_none_or(|of| of.as_str() == total.model));

@@ -18,12 +18,12 @@ fn summed(rows: &[UsageRow]) -> Vec<Total> {
         }
         let total = totals.entry((row.key_id.clone(), row.model.clone())).or_default();
         (total.key_id, total.model) = (row.key_id.clone(), row.model.clone());
-        total.requests += 1;
-        total.prompt_tokens += row.prompt_tokens;
-        total.completion_tokens += row.completion_tokens;
-        total.cached_tokens += row.cached_tokens;
-        total.units_micros += row.units_micros;
-        total.estimated_requests += u64::from(row.is_estimated);
+        total.used.requests += 1;
+        total.used.prompt_tokens += row.prompt_tokens;
+        total.used.completion_tokens += row.completion_tokens;
+        total.used.cached_tokens += row.cached_tokens;
+        total.used.units_micros += row.units_micros;
+        total.used.estimated_requests += u64::from(row.is_estimated);
     }
     totals.into_values().collect()
 }
@@ -71,7 +71,7 @@ fn an_hour_that_is_not_over_is_read_from_its_rows() {
     world.store.write(|tx| tx.add_usage(&[usage(1, 10, 1, 4), usage(2, HOUR + 10, 1, 4)])).expect("written");
     roll_up(&world.store, HOUR + 20);
     assert_eq!(sums_and_rows(&world.store), (1, 2));
-    assert_eq!(used(&world.store, 0)[0].requests, 2);
+    assert_eq!(used(&world.store, 0)[0].used.requests, 2);
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn absurd_counts_do_not_break_the_sums() {
         .collect();
     world.store.write(move |tx| tx.add_usage(&rows)).expect("written");
     roll_up(&world.store, 2 * HOUR);
-    assert_eq!(used(&world.store, 0)[0].prompt_tokens, 100 << 40);
+    assert_eq!(used(&world.store, 0)[0].used.prompt_tokens, 100 << 40);
 }
 
 #[derive(Clone, Debug)]

@@ -47,11 +47,9 @@ pub struct UsageRow {
     pub queue_ms: Option<u64>,
 }
 
-/// What was used by a key of a model.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Total {
-    pub key_id: String,
-    pub model: String,
+/// What several requests used together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Used {
     pub requests: u64,
     pub prompt_tokens: u64,
     pub completion_tokens: u64,
@@ -60,19 +58,34 @@ pub struct Total {
     pub estimated_requests: u64,
 }
 
-fn total(row: &Row<'_>) -> rusqlite::Result<Total> {
+/// What was used by a key of a model.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Total {
+    pub key_id: String,
+    pub model: String,
+    pub used: Used,
+}
+
+/// The columns of a [`Used`], summed up.
+pub(crate) const USED_SUMS: &str = "SUM(requests), SUM(prompt_tokens), SUM(completion_tokens), SUM(cached_tokens), \
+                                    SUM(units_micros), SUM(estimated_requests)";
+
+/// Reads [`USED_SUMS`], of which the first column is at that place.
+pub(crate) fn used(row: &Row<'_>, first: usize) -> rusqlite::Result<Used> {
     // Nothing below 0 was ever written.
-    let count = |at: usize| row.get::<_, i64>(at).map(|value| u64::try_from(value).unwrap_or_default());
-    Ok(Total {
-        key_id: row.get(0)?,
-        model: row.get(1)?,
-        requests: count(2)?,
-        prompt_tokens: count(3)?,
-        completion_tokens: count(4)?,
-        cached_tokens: count(5)?,
-        units_micros: count(6)?,
-        estimated_requests: count(7)?,
+    let count = |at: usize| row.get::<_, i64>(first + at).map(|value| u64::try_from(value).unwrap_or_default());
+    Ok(Used {
+        requests: count(0)?,
+        prompt_tokens: count(1)?,
+        completion_tokens: count(2)?,
+        cached_tokens: count(3)?,
+        units_micros: count(4)?,
+        estimated_requests: count(5)?,
     })
+}
+
+fn total(row: &Row<'_>) -> rusqlite::Result<Total> {
+    Ok(Total { key_id: row.get(0)?, model: row.get(1)?, used: used(row, 2)? })
 }
 
 fn clamped(value: u64, max: u64) -> i64 {
@@ -166,25 +179,26 @@ impl Rows<'_> {
     ///
     /// Exact as long as the rows of the hour in which `since` lies are kept; on a full hour, always.
     pub fn used_since(&self, since: i64) -> Result<Vec<Total>, StoreError> {
-        let sql = "SELECT key_id, model, SUM(requests), SUM(prompt_tokens), SUM(completion_tokens), \
-                   SUM(cached_tokens), SUM(units_micros), SUM(estimated_requests) FROM ( \
-                     SELECT key_id, model, requests, prompt_tokens, completion_tokens, cached_tokens, units_micros, \
-                       estimated_requests \
-                     FROM usage_rollup WHERE hour_ts >= ?2 \
-                       AND hour_ts NOT IN (SELECT hour_ts FROM usage_open_hours) \
-                     UNION ALL \
-                     SELECT u.key_id, u.model, 1, u.prompt_tokens, u.completion_tokens, u.cached_tokens, \
-                       u.units_micros, u.is_estimated \
-                     FROM usage_open_hours AS o JOIN usage AS u \
-                       ON u.admitted_at >= o.hour_ts AND u.admitted_at < o.hour_ts + ?3 \
-                     WHERE o.hour_ts >= ?2 \
-                     UNION ALL \
-                     SELECT key_id, model, 1, prompt_tokens, completion_tokens, cached_tokens, units_micros, \
-                       is_estimated \
-                     FROM usage WHERE admitted_at >= ?1 AND admitted_at < ?2 \
-                   ) AS used GROUP BY key_id, model ORDER BY key_id, model";
+        let sql = format!(
+            "SELECT key_id, model, {USED_SUMS} FROM ( \
+               SELECT key_id, model, requests, prompt_tokens, completion_tokens, cached_tokens, units_micros, \
+                 estimated_requests \
+               FROM usage_rollup WHERE hour_ts >= ?2 \
+                 AND hour_ts NOT IN (SELECT hour_ts FROM usage_open_hours) \
+               UNION ALL \
+               SELECT u.key_id, u.model, 1, u.prompt_tokens, u.completion_tokens, u.cached_tokens, \
+                 u.units_micros, u.is_estimated \
+               FROM usage_open_hours AS o JOIN usage AS u \
+                 ON u.admitted_at >= o.hour_ts AND u.admitted_at < o.hour_ts + ?3 \
+               WHERE o.hour_ts >= ?2 \
+               UNION ALL \
+               SELECT key_id, model, 1, prompt_tokens, completion_tokens, cached_tokens, units_micros, \
+                 is_estimated \
+               FROM usage WHERE admitted_at >= ?1 AND admitted_at < ?2 \
+             ) AS used GROUP BY key_id, model ORDER BY key_id, model"
+        );
         let whole_hours = hour_of(since.saturating_add(HOUR - 1));
-        self.list(sql, params![since, whole_hours, HOUR], total)
+        self.list(&sql, params![since, whole_hours, HOUR], total)
     }
 
     /// The first hour whose rows are all kept.

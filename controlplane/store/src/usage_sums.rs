@@ -4,7 +4,7 @@ use rusqlite::{Row, ToSql, params};
 
 use crate::error::StoreError;
 use crate::store::Rows;
-use crate::usage::{HOUR, UsageRow, hour_of};
+use crate::usage::{HOUR, USED_SUMS, UsageRow, Used, hour_of, used};
 
 /// Sums in one answer at most.
 pub const SUMS_MAX: usize = 10_000;
@@ -75,17 +75,10 @@ pub struct Sum {
     pub project_id: Option<String>,
     pub key_id: Option<String>,
     pub model: Option<String>,
-    pub requests: u64,
-    pub prompt_tokens: u64,
-    pub completion_tokens: u64,
-    pub cached_tokens: u64,
-    pub units_micros: u64,
-    pub estimated_requests: u64,
+    pub used: Used,
 }
 
 fn sum(row: &Row<'_>) -> rusqlite::Result<Sum> {
-    // Nothing below 0 was ever written.
-    let count = |at: usize| row.get::<_, i64>(at).map(|value| u64::try_from(value).unwrap_or_default());
     Ok(Sum {
         day: row.get(0)?,
         org_id: row.get(1)?,
@@ -93,12 +86,7 @@ fn sum(row: &Row<'_>) -> rusqlite::Result<Sum> {
         project_id: row.get(3)?,
         key_id: row.get(4)?,
         model: row.get(5)?,
-        requests: count(6)?,
-        prompt_tokens: count(7)?,
-        completion_tokens: count(8)?,
-        cached_tokens: count(9)?,
-        units_micros: count(10)?,
-        estimated_requests: count(11)?,
+        used: used(row, Dimension::ALL.len())?,
     })
 }
 
@@ -134,8 +122,7 @@ impl Rows<'_> {
         let of = |dimension: Dimension| if wanted.by.contains(&dimension) { dimension.column() } else { "NULL" };
         let columns = Dimension::ALL.map(of).join(", ");
         let sql = format!(
-            "SELECT {columns}, SUM(requests), SUM(prompt_tokens), SUM(completion_tokens), SUM(cached_tokens), \
-               SUM(units_micros), SUM(estimated_requests) FROM ( \
+            "SELECT {columns}, {USED_SUMS} FROM ( \
                  SELECT hour_ts, key_id, project_id, model, requests, prompt_tokens, completion_tokens, cached_tokens, \
                    units_micros, estimated_requests \
                  FROM usage_rollup WHERE hour_ts >= ?1 AND hour_ts < ?2 \
@@ -194,15 +181,19 @@ mod tests {
         let all = Wanted { until: 48 * HOUR, ..Wanted::default() };
         let whole = sums(&world, &all);
         assert_eq!(whole.len(), 1);
-        assert_eq!((whole[0].requests, whole[0].prompt_tokens), (48, (0..48).sum()));
+        assert_eq!((whole[0].used.requests, whole[0].used.prompt_tokens), (48, (0..48).sum()));
         for by in Dimension::ALL {
             let parts = sums(&world, &Wanted { by: vec![by], ..all.clone() });
-            assert_eq!(parts.iter().map(|sum| sum.requests).sum::<u64>(), 48, "{by:?}");
-            assert_eq!(parts.iter().map(|sum| sum.units_micros).sum::<u64>(), whole[0].units_micros, "{by:?}");
+            assert_eq!(parts.iter().map(|sum| sum.used.requests).sum::<u64>(), 48, "{by:?}");
+            assert_eq!(
+                parts.iter().map(|sum| sum.used.units_micros).sum::<u64>(),
+                whole[0].used.units_micros,
+                "{by:?}"
+            );
         }
         let days = sums(&world, &Wanted { by: vec![Dimension::Day, Dimension::Organization], ..all.clone() });
         let expected = [(Some(0), 24), (Some(DAY), 24)];
-        assert_eq!(days.iter().map(|sum| (sum.day, sum.requests)).collect::<Vec<_>>(), expected);
+        assert_eq!(days.iter().map(|sum| (sum.day, sum.used.requests)).collect::<Vec<_>>(), expected);
         assert!(days.iter().all(|sum| sum.org_id.as_deref() == Some("org-1") && sum.key_id.is_none()));
     }
 
@@ -210,9 +201,9 @@ mod tests {
     fn a_time_is_widened_to_whole_hours_and_filters_hold() {
         let world = world();
         let some = Wanted { since: 3 * HOUR + 9, until: 5 * HOUR + 1, ..Wanted::default() };
-        assert_eq!(sums(&world, &some)[0].requests, 3);
+        assert_eq!(sums(&world, &some)[0].used.requests, 3);
         let even = Wanted { key_id: Some("key-0".into()), until: 48 * HOUR, ..Wanted::default() };
-        assert_eq!(sums(&world, &even)[0].requests, 24);
+        assert_eq!(sums(&world, &even)[0].used.requests, 24);
         let odd = Wanted { model: Some("odd".into()), key_id: Some("key-0".into()), ..even };
         assert!(sums(&world, &odd).is_empty());
         let none = Wanted { project_id: Some("proj-2".into()), until: 48 * HOUR, ..Wanted::default() };

@@ -92,12 +92,12 @@ impl Names {
             "key_id": sum.key_id,
             "key": name(&self.keys, &sum.key_id),
             "model": sum.model,
-            "requests": sum.requests,
-            "prompt_tokens": sum.prompt_tokens,
-            "cached_tokens": sum.cached_tokens,
-            "completion_tokens": sum.completion_tokens,
-            "units_micros": sum.units_micros,
-            "estimated_requests": sum.estimated_requests,
+            "requests": sum.used.requests,
+            "prompt_tokens": sum.used.prompt_tokens,
+            "cached_tokens": sum.used.cached_tokens,
+            "completion_tokens": sum.used.completion_tokens,
+            "units_micros": sum.used.units_micros,
+            "estimated_requests": sum.used.estimated_requests,
         })
     }
 }

@@ -319,7 +319,7 @@ fn a_copy_made_while_it_is_written_on_is_the_store_of_one_moment() {
         last = count;
         let events = store.read(|rows| rows.events(&Wanted { limit: Some(1), ..Wanted::default() })).expect("read");
         assert_eq!(events[0].seq, i64::try_from(count).expect("few"), "both halves of every act, or neither");
-        assert_eq!(store.read(|rows| rows.used_since(0)).expect("read")[0].requests, 3000);
+        assert_eq!(store.read(|rows| rows.used_since(0)).expect("read")[0].used.requests, 3000);
     }
     assert_eq!(fs::read_dir(world.folder.path()).expect("a folder").filter(is_partial).count(), 0);
 }
