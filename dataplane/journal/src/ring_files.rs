@@ -7,12 +7,13 @@ use std::future::Future;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::Duration;
 
 use glommio::io::{BufferedFile, Directory, OpenOptions};
 use glommio::{GlommioError, LocalExecutor, LocalExecutorBuilder, Placement};
 
-use crate::files::Files;
+use crate::files::{Files, Syncing};
 
 /// Operations under way at once; there is one at a time.
 const RING_DEPTH: usize = 8;
@@ -45,18 +46,18 @@ fn plain(error: GlommioError<()>) -> io::Error {
 }
 
 impl Files for RingFiles {
-    type File = BufferedFile;
+    type File = Rc<BufferedFile>;
 
-    fn create(&mut self, name: &str) -> impl Future<Output = io::Result<BufferedFile>> {
+    fn create(&mut self, name: &str) -> impl Future<Output = io::Result<Rc<BufferedFile>>> {
         let path = self.folder.join(name);
         async move {
             let mut options = OpenOptions::new();
             options.write(true).create_new(true).mode(0o600);
-            options.buffered_open(path).await.map_err(plain)
+            options.buffered_open(path).await.map(Rc::new).map_err(plain)
         }
     }
 
-    async fn write(&mut self, file: &mut BufferedFile, at: u64, bytes: Vec<u8>) -> io::Result<()> {
+    async fn write(&mut self, file: &mut Rc<BufferedFile>, at: u64, bytes: Vec<u8>) -> io::Result<()> {
         let mut done = 0;
         while let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty()) {
             match file.write_at(rest.to_vec(), at + done as u64).await.map_err(plain)? {
@@ -67,8 +68,9 @@ impl Files for RingFiles {
         Ok(())
     }
 
-    async fn sync(&mut self, file: &mut BufferedFile) -> io::Result<()> {
-        file.fdatasync().await.map_err(plain)
+    fn sync(&mut self, file: &mut Rc<BufferedFile>) -> Syncing {
+        let file = file.clone();
+        Box::pin(async move { file.fdatasync().await.map_err(plain) })
     }
 
     async fn sync_folder(&mut self) -> io::Result<()> {
@@ -83,9 +85,12 @@ impl Files for RingFiles {
         let _ = glommio::io::remove(self.folder.join(name)).await;
     }
 
-    async fn close(&mut self, file: BufferedFile) {
-        // All of it that counts was synced.
-        let _ = file.close().await;
+    async fn close(&mut self, file: Rc<BufferedFile>) {
+        // A commit that was given up may hold it still, and lets go of it.
+        if let Some(file) = Rc::into_inner(file) {
+            // All of it that counts was synced.
+            let _ = file.close().await;
+        }
     }
 
     async fn pause(&mut self, time: Duration) {

@@ -1,9 +1,10 @@
 //! The writing half: records from the cores' rings into the newest segment, and onto the disk.
 //!
-//! [`Writer::turn`] is called again and again by the one thread of the journal. Each turn empties the rings and writes;
-//! every [`Options::commit_every`] what was written is brought onto the disk, and only then may it be read on. Whatever
-//! fails, records wait in memory up to a bound and go into a fresh segment: after a failed commit nobody knows what the
-//! disk has, and a record that stands there twice is one all the same. Never waits for the store.
+//! [`Writer::turn`] is called again and again by the one thread of the journal. Each turn writes what was taken from
+//! the rings, so that a killed process loses little; every [`Options::commit_every`] what was written is brought onto
+//! the disk, while more is written, and only then may it be read on. Whatever fails, records wait in memory up to a
+//! bound and go into a fresh segment: after a failed commit nobody knows what the disk has, and a record that stands
+//! there twice is one all the same. Never waits for the store, and for the disk at its end alone.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,7 +16,8 @@ use llmgw_kit::clock::Mono;
 use crate::entry::Entry;
 use crate::files::Files;
 use crate::metrics::Cells;
-use crate::segment::{self, FRAME_HEAD_BYTES, HEAD_BYTES, Salt};
+use crate::open::{Brought, Open, frame_bytes};
+use crate::segment::HEAD_BYTES;
 use crate::tail::{Segment, Tail};
 
 /// The journal's bounds and times.
@@ -48,16 +50,6 @@ impl Default for Options {
     }
 }
 
-/// The newest segment.
-struct Open<F> {
-    name: String,
-    file: F,
-    salt: Salt,
-    opened_at: Mono,
-    /// Bytes that are on the disk.
-    committed: u64,
-}
-
 /// See the head of this file.
 pub struct Writer<F: Files> {
     files: F,
@@ -68,11 +60,8 @@ pub struct Writer<F: Files> {
     name: Box<dyn Fn(u64) -> String + Send>,
     opened_count: u64,
     open: Option<Open<F::File>>,
-    /// Frames of the open segment that are not on the disk, in order.
-    uncommitted: Vec<u8>,
-    /// How much of them was written.
-    written: usize,
-    uncommitted_count: u64,
+    /// The one before, until all of it is on the disk.
+    leaving: Option<Open<F::File>>,
     committed_at: Mono,
     /// Entries without a segment yet, encoded.
     waiting: VecDeque<Box<[u8]>>,
@@ -105,9 +94,7 @@ impl<F: Files> Writer<F> {
             name: Box::new(name),
             opened_count: 0,
             open: None,
-            uncommitted: Vec::new(),
-            written: 0,
-            uncommitted_count: 0,
+            leaving: None,
             committed_at: Mono::default(),
             waiting: VecDeque::new(),
             waiting_bytes: 0,
@@ -145,14 +132,10 @@ impl<F: Files> Writer<F> {
         }
     }
 
-    /// Commits whatever it has, and seals; then nothing more comes.
+    /// Brings whatever it has onto the disk, and seals; then nothing more comes.
     pub async fn end(&mut self, now: Mono) {
         self.again_at = None;
-        let mut outcome = self.try_turn(now).await;
-        if outcome.is_ok() {
-            outcome = self.commit(now).await;
-        }
-        if let Err(error) = outcome {
+        if let Err(error) = self.settle(now).await {
             self.failed(&error, now).await;
         }
         let left = self.waiting.len();
@@ -161,7 +144,6 @@ impl<F: Files> Writer<F> {
             self.cells.came.add(-i64::try_from(left).unwrap_or(i64::MAX));
             tracing::error!(records = left, "usage records are lost: the journal could not be written to the end");
         }
-        self.close().await;
         self.tail.end();
     }
 
@@ -171,108 +153,142 @@ impl<F: Files> Writer<F> {
     }
 
     async fn try_turn(&mut self, now: Mono) -> io::Result<()> {
-        let is_old = |open: &Open<F::File>| now.since(open.opened_at) >= self.options.segment_age;
-        if self.open.as_ref().is_some_and(is_old) {
-            self.commit(now).await?;
-            self.close().await;
+        self.tend_leaving().await?;
+        if self.open.as_ref().is_some_and(|open| open.age(now) >= self.options.segment_age) {
+            self.leave().await?;
         }
-        while !self.waiting.is_empty() {
-            self.room(now).await?;
+        while !self.waiting.is_empty() && self.room(now).await? {
             self.fill();
-            self.write().await?;
+            if let Some(open) = &mut self.open {
+                open.write(&mut self.files).await?;
+            }
         }
-        let is_due = now.since(self.committed_at) >= self.options.commit_every;
-        if is_due && !self.uncommitted.is_empty() {
-            self.commit(now).await?;
+        // One after the other: the reader is told of segments in their order.
+        if self.leaving.is_none()
+            && let Some(open) = &mut self.open
+        {
+            if now.since(self.committed_at) >= self.options.commit_every && !open.is_committing() {
+                self.committed_at = now;
+                open.commit(&mut self.files);
+            }
+            if let Some(brought) = open.look().await? {
+                told(&self.tail, &self.cells, open, &brought);
+                self.well();
+            }
         }
         Ok(())
     }
 
-    /// A segment with room for the entry that waits longest.
+    /// Writes all that waits, and has all of it on the disk.
+    async fn settle(&mut self, now: Mono) -> io::Result<()> {
+        loop {
+            self.try_turn(now).await?;
+            if self.waiting.is_empty() {
+                break;
+            }
+            self.wait_leaving().await?;
+        }
+        self.wait_leaving().await?;
+        self.leave().await?;
+        self.wait_leaving().await
+    }
+
+    /// Sees to a segment with room for the entry that waits longest. Answer: whether there is one; if not, it comes
+    /// when a segment before has left.
     ///
     /// Errors: there is no room for another, or it cannot be made.
-    async fn room(&mut self, now: Mono) -> io::Result<()> {
-        if self.open.is_some() && !self.fits() {
-            self.commit(now).await?;
-            self.close().await;
+    async fn room(&mut self, now: Mono) -> io::Result<bool> {
+        if self.open.is_some() && !self.fits() && !self.leave().await? {
+            return Ok(false);
         }
         if self.open.is_some() {
-            return Ok(());
+            return Ok(true);
         }
         if !self.fits() {
+            if self.leaving.is_some() {
+                return Ok(false);
+            }
             return Err(io::Error::other("it is full, for the store has taken nothing for long"));
         }
         self.opened_count += 1;
         let name = (self.name)(self.opened_count);
         let file = self.files.create(&name).await?;
-        let salt = Salt::of(&name);
-        self.open = Some(Open { name, file, salt, opened_at: now, committed: 0 });
-        self.uncommitted = segment::head(salt).to_vec();
+        self.open = Some(Open::new(name, file, now));
         // Before it can hold what is committed.
-        self.files.sync_folder().await
+        self.files.sync_folder().await?;
+        Ok(true)
     }
 
     /// Whether the next entry fits into the open segment, or into a new one where none is open, and into the journal.
     fn fits(&self) -> bool {
-        let frame = self.waiting.front().map_or(0, |entry| (FRAME_HEAD_BYTES + entry.len()) as u64);
-        let (uncommitted, head) = (self.uncommitted.len() as u64, HEAD_BYTES as u64);
+        let frame = self.waiting.front().map_or(0, |entry| frame_bytes(entry));
         // A segment takes one entry, however small its bound is.
         let in_segment = self.open.as_ref().is_none_or(|open| {
-            let is_fresh = open.committed == 0 && self.uncommitted_count == 0;
-            is_fresh || open.committed + uncommitted + frame <= self.options.segment_bytes
+            open.is_fresh() || open.committed() + open.pending() + frame <= self.options.segment_bytes
         });
-        in_segment && self.tail.bytes() + uncommitted.max(head) + frame <= self.options.bytes_max
+        let pending = self.leaving.as_ref().map_or(0, Open::pending)
+            + self.open.as_ref().map_or(HEAD_BYTES as u64, Open::pending);
+        in_segment && self.tail.bytes() + pending + frame <= self.options.bytes_max
     }
 
     /// Moves what waits behind what is written, as far as there is room.
     fn fill(&mut self) {
         while self.fits() {
-            let Some(open) = &self.open else { return };
+            let Some(open) = &mut self.open else { return };
             let Some(entry) = self.waiting.pop_front() else { return };
-            segment::frame_of(&entry, open.salt, &mut self.uncommitted);
+            open.add(&entry);
             self.waiting_bytes -= entry.len();
-            self.uncommitted_count += 1;
         }
     }
 
-    async fn write(&mut self) -> io::Result<()> {
-        let Some(open) = &mut self.open else { return Ok(()) };
-        let at = open.committed + self.written as u64;
-        let new = self.uncommitted.get(self.written..).unwrap_or_default().to_vec();
-        self.files.write(&mut open.file, at, new).await?;
-        self.written = self.uncommitted.len();
-        Ok(())
-    }
-
-    /// Brings what was written onto the disk, and says so to the reader.
-    async fn commit(&mut self, now: Mono) -> io::Result<()> {
-        self.committed_at = now;
-        let Some(open) = self.open.as_mut().filter(|_| !self.uncommitted.is_empty()) else { return Ok(()) };
-        let began = Mono::now();
-        self.files.sync(&mut open.file).await?;
-        self.cells.commits.observe(Mono::now().since(began));
-        let bytes = self.uncommitted.len() as u64;
-        match open.committed {
-            0 => self.tail.add(Segment { name: open.name.clone(), bytes, is_sealed: false, is_orphan: false }),
-            before => self.tail.committed(before + bytes),
+    /// The open segment gets no more; another may be opened while the last of it is brought onto the disk. Answer:
+    /// whether that is so; not while the one before is still at it.
+    async fn leave(&mut self) -> io::Result<bool> {
+        if self.leaving.is_some() {
+            return Ok(false);
         }
-        open.committed += bytes;
-        self.cells.journaled.add(self.uncommitted_count);
-        self.cells.bytes_written.add(i64::try_from(bytes).unwrap_or(i64::MAX));
-        self.uncommitted.clear();
-        (self.written, self.uncommitted_count) = (0, 0);
-        self.well();
-        Ok(())
+        self.leaving = self.open.take();
+        self.tend_leaving().await?;
+        Ok(true)
     }
 
-    async fn close(&mut self) {
-        if let Some(open) = self.open.take() {
-            self.files.close(open.file).await;
-            if open.committed > 0 {
-                self.tail.seal();
-            } else {
-                self.files.discard(&open.name).await;
+    /// Commits what is left of the segment that leaves, and seals it when that is done.
+    async fn tend_leaving(&mut self) -> io::Result<()> {
+        while let Some(leaving) = &mut self.leaving {
+            if leaving.is_settled() {
+                let leaving = self.leaving.take();
+                self.close(leaving).await;
+                return Ok(());
             }
+            leaving.commit(&mut self.files);
+            let Some(brought) = leaving.look().await? else { return Ok(()) };
+            told(&self.tail, &self.cells, leaving, &brought);
+            self.well();
+        }
+        Ok(())
+    }
+
+    /// As [`Self::tend_leaving`], to its end.
+    async fn wait_leaving(&mut self) -> io::Result<()> {
+        self.tend_leaving().await?;
+        while let Some(leaving) = &mut self.leaving {
+            if let Some(brought) = leaving.wait().await? {
+                told(&self.tail, &self.cells, leaving, &brought);
+                self.well();
+            }
+            self.tend_leaving().await?;
+        }
+        Ok(())
+    }
+
+    async fn close(&mut self, segment: Option<Open<F::File>>) {
+        let Some(segment) = segment else { return };
+        let (name, is_empty) = (segment.name().to_owned(), segment.committed() == 0);
+        self.files.close(segment.into_file()).await;
+        if is_empty {
+            self.files.discard(&name).await;
+        } else {
+            self.tail.seal();
         }
     }
 
@@ -283,17 +299,14 @@ impl<F: Files> Writer<F> {
             tracing::error!(%error, "the usage journal cannot be written; records wait in memory");
         }
         self.again_at = Some(now + self.options.again_after);
-        if let Some(open) = &self.open {
-            let head = if open.committed == 0 { HEAD_BYTES } else { 0 };
-            let frames = self.uncommitted.get(head..).unwrap_or_default();
-            for entry in segment::encoded_of(frames).into_iter().rev() {
+        // The newest first, since each goes before all that waits.
+        for mut segment in [self.open.take(), self.leaving.take()].into_iter().flatten() {
+            for entry in segment.take_back().into_iter().rev() {
                 self.waiting_bytes += entry.len();
                 self.waiting.push_front(entry);
             }
+            self.close(Some(segment)).await;
         }
-        self.uncommitted.clear();
-        (self.written, self.uncommitted_count) = (0, 0);
-        self.close().await;
     }
 
     /// A commit went well.
@@ -304,4 +317,17 @@ impl<F: Files> Writer<F> {
             tracing::info!(lost, "the usage journal is written again");
         }
     }
+}
+
+/// A commit is through: the reader may read on.
+fn told<F>(tail: &Tail, cells: &Cells, segment: &Open<F>, brought: &Brought) {
+    cells.commits.observe(brought.time);
+    if segment.committed() == brought.bytes {
+        let bytes = segment.committed();
+        tail.add(Segment { name: segment.name().to_owned(), bytes, is_sealed: false, is_orphan: false });
+    } else {
+        tail.committed(segment.committed());
+    }
+    cells.journaled.add(brought.records);
+    cells.bytes_written.add(i64::try_from(brought.bytes).unwrap_or(i64::MAX));
 }

@@ -1,15 +1,16 @@
-//! A disk, and the store beside it, in one state: what was written may be lost until it was synced, and a crash comes
-//! between any two of its operations.
+//! A disk, and the store beside it, in one state: what was written may be lost until it was synced, a sync takes its
+//! time, and a crash comes between any two of its operations.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::future::{Future, ready};
+use std::future::{Future, poll_fn, ready};
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
-use llmgw_journal::files::{Files, Folder};
+use llmgw_journal::files::{Files, Folder, Syncing};
 use llmgw_journal::{Cells, Entry, Outlet};
 use llmgw_kit::chance::Chance;
 
@@ -145,6 +146,26 @@ impl State {
         self.left = Some(Left { files, acknowledged, rows: self.rows.clone() });
     }
 
+    /// A sync that began when the file had so many bytes ends. What was written to it since may be lost.
+    fn synced(&mut self, name: &str, to: usize) -> io::Result<()> {
+        let outcome = self.op();
+        let is_skipped = self.mutant == Some(Mutant::NoSync);
+        if let Some(file) = self.files.get_mut(name) {
+            // What failed to be written is cut off again.
+            let (from, to) = (file.kept.len(), to.min(file.seen.len()));
+            if outcome.is_err() {
+                file.given_up = Some((file.given_up.map_or(from, |(from, _)| from), to));
+            } else if !is_skipped {
+                file.kept = file.seen[..to].to_vec();
+                if let Some((from, to)) = file.given_up {
+                    let to = to.min(file.kept.len());
+                    file.kept[from.min(to)..to].fill(0);
+                }
+            }
+        }
+        outcome
+    }
+
     fn used(&self) -> usize {
         self.files.values().filter(|file| !file.is_gone).map(|file| file.seen.len()).sum()
     }
@@ -196,23 +217,17 @@ impl Files for Disk {
         ready(outcome)
     }
 
-    fn sync(&mut self, file: &mut String) -> impl Future<Output = io::Result<()>> {
-        let mut state = self.0.borrow_mut();
-        let outcome = state.op();
-        let is_skipped = state.mutant == Some(Mutant::NoSync);
-        if let Some(file) = state.files.get_mut(file) {
-            let (from, to) = (file.kept.len(), file.seen.len());
-            if outcome.is_err() {
-                file.given_up = Some((file.given_up.map_or(from, |(from, _)| from), to));
-            } else if !is_skipped {
-                file.kept = file.seen.clone();
-                if let Some((from, to)) = file.given_up {
-                    let to = to.min(file.kept.len());
-                    file.kept[from.min(to)..to].fill(0);
-                }
+    fn sync(&mut self, file: &mut String) -> Syncing {
+        let (disk, name) = (self.0.clone(), file.clone());
+        let to = self.0.borrow().files.get(file).map_or(0, |file| file.seen.len());
+        Box::pin(poll_fn(move |cx| {
+            let mut state = disk.borrow_mut();
+            if state.chance.below(2) == 0 {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
             }
-        }
-        ready(outcome)
+            Poll::Ready(state.synced(&name, to))
+        }))
     }
 
     fn sync_folder(&mut self) -> impl Future<Output = io::Result<()>> {
