@@ -43,6 +43,7 @@ pub(crate) async fn answer(request: &Request, reply: &mut Reply<'_, '_>) -> Writ
         }
     }
     if reply.faults.blackhole == Some(true) {
+        reply.shared.lock().blackholed_requests += 1;
         reply.shared.released().await;
         return Err(Stop::Cut);
     }

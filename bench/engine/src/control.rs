@@ -3,6 +3,8 @@
 //! `GET /sim/requests[?since=SEQ][&limit=N][&body=none]`, `GET /sim/state`, `GET /sim/config`, `POST /sim/config`,
 //! `POST /sim/reset`, `POST /sim/release`. They are a tool for tests: anybody who reaches the port may use them.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
@@ -12,7 +14,7 @@ use crate::faults::Faults;
 use crate::pace::Pace;
 use crate::record::Received;
 use crate::reply::{Reply, Written};
-use crate::shared::Shared;
+use crate::shared::{Served, Shared};
 
 /// The engine's present counts.
 #[derive(Debug, Clone, Serialize)]
@@ -25,6 +27,10 @@ pub struct StateView {
     pub received_requests: u64,
     /// Requests whose client was gone before the end.
     pub client_closed_requests: u64,
+    /// Requests that were taken and get no answer, by a fault.
+    pub blackholed_requests: u64,
+    /// What was given to clients, by the name they asked for.
+    pub served: BTreeMap<String, Served>,
     /// In the batch.
     pub running: usize,
     pub waiting: usize,
@@ -73,6 +79,8 @@ pub(crate) fn state(shared: &Shared) -> StateView {
         open_requests: state.open_requests,
         received_requests: state.received_requests,
         client_closed_requests: state.client_closed_requests,
+        blackholed_requests: state.blackholed_requests,
+        served: state.served.clone(),
         running: state.batch.running_count(),
         waiting: state.batch.waiting_count(),
         self_paced: state.self_paced,

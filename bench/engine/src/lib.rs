@@ -36,3 +36,4 @@ pub use config::{EngineConfig, Vocabulary};
 pub use control::StateView;
 pub use faults::Faults;
 pub use server::{Engine, Handle};
+pub use shared::Served;

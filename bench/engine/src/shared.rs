@@ -3,12 +3,13 @@
 //! Everything runs on one thread, so the lock is free in practice; it is a lock so that a test may look in from its own
 //! thread. It is never held across an await.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use llmgw_kit::chance::Chance;
+use serde::Serialize;
 use tokio::sync::{Notify, watch};
 
 use crate::batch::{Batch, Event, Job, JobId};
@@ -55,6 +56,17 @@ impl Progress {
     }
 }
 
+/// What was given to clients under one of the engine's names: counted when it is handed to the system, so that of an
+/// answer that breaks off as much counts as went out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Served {
+    /// Generated answers that began.
+    pub answers: u64,
+    /// Their prompts, what was cached included.
+    pub prompt_tokens: u64,
+    pub completion_tokens: u64,
+}
+
 struct Watched {
     progress: Arc<Progress>,
     wake: Arc<Notify>,
@@ -75,6 +87,10 @@ pub(crate) struct State {
     pub(crate) open_requests: u64,
     pub(crate) received_requests: u64,
     pub(crate) client_closed_requests: u64,
+    /// Requests that were taken and get no answer, by a fault.
+    pub(crate) blackholed_requests: u64,
+    /// By the name that was asked for, of those that there are.
+    pub(crate) served: BTreeMap<String, Served>,
     /// Streams that pace themselves, outside the batch.
     pub(crate) self_paced: u64,
     pub(crate) self_paced_tokens: u64,
@@ -109,6 +125,8 @@ impl Shared {
             open_requests: 0,
             received_requests: 0,
             client_closed_requests: 0,
+            blackholed_requests: 0,
+            served: BTreeMap::new(),
             self_paced: 0,
             self_paced_tokens: 0,
             responses: VecDeque::new(),
@@ -242,6 +260,20 @@ fn nanos(time: Duration) -> u64 {
 }
 
 impl State {
+    /// An answer to that prompt begins.
+    pub(crate) fn begin(&mut self, model: &str, prompt_tokens: usize) {
+        let served = self.served.entry(model.to_owned()).or_default();
+        served.answers += 1;
+        served.prompt_tokens += prompt_tokens as u64;
+    }
+
+    /// So many tokens of an answer that began are given out.
+    pub(crate) fn give(&mut self, model: &str, tokens: u64) {
+        if let Some(served) = self.served.get_mut(model) {
+            served.completion_tokens += tokens;
+        }
+    }
+
     fn apply(&mut self, event: Event) {
         let id = match event {
             Event::Admitted { id, .. }

@@ -3,6 +3,7 @@
 //! Either a process of the built binary or a thread of the test. Both are asked over their control routes, so that a
 //! test reads the same whichever it uses. Unless told otherwise it serves the kit's model and answers at once.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
@@ -86,6 +87,19 @@ pub struct State {
     pub open_requests: u64,
     pub received_requests: u64,
     pub client_closed_requests: u64,
+    /// Requests that were taken and get no answer, by a fault.
+    pub blackholed_requests: u64,
+    /// What was given to clients, by the model's name.
+    pub served: BTreeMap<String, Served>,
+}
+
+/// What an engine gave to clients; of answers that broke off as much as went out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+pub struct Served {
+    /// Generated answers that began.
+    pub answers: u64,
+    pub prompt_tokens: u64,
+    pub completion_tokens: u64,
 }
 
 impl Engine {

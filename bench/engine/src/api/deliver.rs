@@ -204,12 +204,15 @@ async fn whole(reply: &mut Reply<'_, '_>, plan: &Plan, shape: &Shape, source: So
         None => shape.whole_usage(usage_of(reply, plan, &source, completion)),
     };
     close(reply, plan, source);
+    reply.shared.lock().begin(&plan.model, plan.prompt_tokens());
+    reply.shared.lock().give(&plan.model, completion);
     let body = shape.whole(&choices, &usage);
     reply.whole(200, "application/json", &[], body.as_bytes()).await
 }
 
 async fn stream(reply: &mut Reply<'_, '_>, plan: &Plan, shape: &Shape, source: Source) -> Written {
     reply.begin(200, "text/event-stream; charset=utf-8", &[]).await?;
+    reply.shared.lock().begin(&plan.model, plan.prompt_tokens());
     let mut sent = vec![0u32; plan.choices.len()];
     let mut done = vec![false; plan.choices.len()];
     let prompt = plan.prompt_tokens();
@@ -253,6 +256,7 @@ async fn stream(reply: &mut Reply<'_, '_>, plan: &Plan, shape: &Shape, source: S
                     usage.push_str(&format!(",\"sent_unix_ns\":{}", reply.shared.unix_ns()));
                 }
                 let event = shape.token_event(idx, choice, at..sent[idx], end, Extra { usage: &usage, event_bytes });
+                reply.shared.lock().give(&plan.model, u64::from(sent[idx] - at));
                 reply.piece(event.as_bytes()).await?;
             } else {
                 done[idx] = true;

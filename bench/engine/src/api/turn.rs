@@ -29,6 +29,7 @@ impl Turn {
         };
         let suffix = format!("{:016x}", fold(mix(reply.shared.started_unix_ns()), reply.asked.seq));
         let source = Some(Source::start(&reply.shared, &plan, reply.faults.delay_us, 1));
+        reply.shared.lock().begin(&plan.model, plan.prompt_tokens());
         Ok(Turn { plan, choice, suffix, source, sent: 0 })
     }
 
@@ -64,6 +65,7 @@ impl Turn {
             Some(source) => {
                 let usage = usage_of(reply, &self.plan, &source, u64::from(self.sent));
                 close(reply, &self.plan, source);
+                reply.shared.lock().give(&self.plan.model, u64::from(self.sent));
                 usage
             }
             None => Usage { prompt: 0, completion: 0, cached: 0, created_cache: 0 },
