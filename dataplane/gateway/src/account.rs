@@ -45,6 +45,8 @@ pub struct Recorded {
     pub row: u32,
     /// Its prompt as it is estimated.
     pub prompt_tokens: u32,
+    /// The most that all its answers may have together, where that is known.
+    output_tokens_max: Option<u64>,
     /// Whether engines count tokens on its route.
     counts: bool,
     /// Whether the answers of its route are generated.
@@ -55,7 +57,17 @@ impl Recorded {
     /// A request on that route to the model of that metric row.
     pub fn on(route: &Inference, row: u32, prompt_tokens: u32) -> Self {
         let (counts, generates) = (route.usage != UsageReport::Never, route.streams == Streams::OnRequest);
-        Self { row, prompt_tokens, counts, generates }
+        Self { row, prompt_tokens, output_tokens_max: None, counts, generates }
+    }
+
+    /// With the most tokens that all its answers may have together.
+    pub(crate) fn at_most(self, output_tokens_max: Option<u64>) -> Self {
+        Self { output_tokens_max, ..self }
+    }
+
+    /// Whether an engine says that it generated more than it may have.
+    pub(crate) fn is_exceeded(self, reported: &Usage) -> bool {
+        self.generates && reported.completion.zip(self.output_tokens_max).is_some_and(|(said, most)| said > most)
     }
 }
 
@@ -159,6 +171,18 @@ mod tests {
         check(&chat, usage(None, None), 900, (40, 30, true));
         check(&chat, usage(Some(100), Some(1)), 900, (100, 30, true));
         check(&chat, usage(Some(100), Some(31)), 900, (100, 31, true));
+    }
+
+    #[test]
+    fn an_engine_that_says_more_than_was_asked_for_is_found_out() {
+        let route = |path: &str| ROUTES.iter().find(|route| route.path == path).expect("a route");
+        let asked = |path: &str, most| Recorded::on(route(path), 3, 40).at_most(most);
+        let chat = asked("/v1/chat/completions", Some(9));
+        assert!(!chat.is_exceeded(&usage(Some(1000), Some(9))));
+        assert!(chat.is_exceeded(&usage(Some(1), Some(10))));
+        assert!(!chat.is_exceeded(&usage(Some(1000), None)));
+        assert!(!asked("/v1/chat/completions", None).is_exceeded(&usage(None, Some(1000))));
+        assert!(!asked("/v1/embeddings", Some(9)).is_exceeded(&usage(None, Some(1000))), "nothing is generated");
     }
 
     #[test]

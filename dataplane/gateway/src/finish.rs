@@ -21,7 +21,7 @@ use llmgw_types::snapshot::Units;
 use llmgw_types::tenants::Caller;
 use llmgw_types::{BoardSlot, RequestId, UsageRecord};
 
-use crate::account::{Account, Recorded};
+use crate::account::{Account, Recorded, Used};
 use crate::core::Core;
 use crate::handlers::stored::subject;
 use crate::limits::Held;
@@ -329,13 +329,17 @@ impl Finish {
         }
     }
 
-    /// What the engine reported, and how many of its values made no sense. Where a report is expected and there is
-    /// none, the answer is counted as one without usage.
-    pub(crate) fn usage(&mut self, usage: Usage, absurd_count: u32) {
+    /// What the engine reported, and how many of its values made no sense; more than was asked for makes none either.
+    /// Where a report is expected and there is none, the answer is counted as one without usage.
+    pub(crate) fn usage(&mut self, mut usage: Usage, absurd_count: u32) {
         if self.usage_report == UsageReport::Never {
             return;
         }
-        if absurd_count > 0 {
+        let is_too_much = self.account.asked.is_some_and(|asked| asked.is_exceeded(&usage));
+        if is_too_much {
+            usage.completion = None;
+        }
+        if absurd_count > 0 || is_too_much {
             self.core.cells.usage_absent[1].increment();
         } else if usage.is_empty() && self.usage_report == UsageReport::Expected {
             self.core.cells.usage_absent[0].increment();
@@ -344,9 +348,8 @@ impl Finish {
     }
 
     /// Puts what it used on the record. Cost: one push into a ring, no allocation.
-    fn account_for(&self, now: Mono) {
+    fn account_for(&self, used: Used, now: Mono) {
         let Some((ring, asked)) = self.core.usage.as_ref().zip(self.account.asked) else { return };
-        let used = self.account.used(&self.usage.unwrap_or_default(), self.sent_bytes, now);
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let duration_ms = millis(now.since(self.began));
         let record = UsageRecord {
@@ -392,21 +395,21 @@ impl Drop for Finish {
                 pool.per_token.observe(time);
             }
         }
+        let used = self.account.used(&self.usage.unwrap_or_default(), self.sent_bytes, now);
+        pool.prompt_tokens.add(used.tokens.prompt);
+        pool.completion_tokens.add(used.tokens.completion);
         if let Some(usage) = &self.usage {
-            pool.prompt_tokens.add(usage.prompt.unwrap_or(0));
-            pool.completion_tokens.add(usage.completion.unwrap_or(0));
             pool.audio_ms.add(usage.audio_ms.unwrap_or(0));
             if let Some((slot, sent)) = self.slot.zip(self.sent) {
                 self.core.prompts.answered(slot, sent, self.reuse.as_ref(), usage);
             }
         }
         if let Some(held) = self.held.take() {
-            let used = self.account.used(&self.usage.unwrap_or_default(), self.sent_bytes, now);
             let count = |tokens: u64| i64::try_from(tokens).unwrap_or(i64::MAX);
             let tokens = count(used.tokens.prompt.saturating_add(used.tokens.completion));
             held.settle(Truth { ran: self.has_run, tokens, units: count(used.units_micros) });
         }
-        self.account_for(now);
+        self.account_for(used, now);
         let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
         let since_head = |at: Option<Mono>| at.map(|at| micros(at.since(self.began)));
         let usage = self.usage.unwrap_or_default();

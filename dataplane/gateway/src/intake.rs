@@ -118,6 +118,14 @@ impl Intake {
         }
     }
 
+    /// As [`Self::output_limit`], where an engine that says more is wrong.
+    pub(crate) fn answer_limit(&self) -> Option<u64> {
+        match &self.found {
+            Found::Json(scan) if scan.is_answered_once(&self.body) => self.output_limit(),
+            _ => None,
+        }
+    }
+
     /// What it holds in memory.
     pub(crate) fn size_bytes(&self) -> usize {
         self.body.len()

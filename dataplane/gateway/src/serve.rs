@@ -127,7 +127,7 @@ async fn infer(
         }
     }
     let asked_row = model_row(tables.routes(), resolved.wanted.model).unwrap_or(RowIdx::OTHER.0);
-    finish.on_the_record(Recorded::on(route, asked_row, resolved.wanted.tokens));
+    finish.on_the_record(Recorded::on(route, asked_row, resolved.wanted.tokens).at_most(intake.answer_limit()));
     let mut tries = Tries::new(core, tables.clone(), &resolved, &intake);
     let mut routing = resolved.routing;
     let first = tries.first(received, None, routing.explanation());

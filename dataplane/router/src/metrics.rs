@@ -37,9 +37,9 @@ pub struct PoolCells {
     pub first_token: Histogram,
     /// First token to last one, over the tokens after the first.
     pub per_token: Histogram,
-    /// Prompt tokens, engines' words.
+    /// Prompt tokens, as recorded.
     pub prompt_tokens: Counter,
-    /// Completion tokens, engines' words.
+    /// Completion tokens, as recorded.
     pub completion_tokens: Counter,
     /// Sound in milliseconds, engines' words.
     pub audio_ms: Counter,

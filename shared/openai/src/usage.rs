@@ -9,8 +9,9 @@ use memchr::memmem::Finder;
 
 use crate::reader::{Fault, Kind, Reader, Value};
 
-/// More tokens than any answer has: a larger count is a mistake of the engine's, and would poison every sum it enters.
-const MOST_TOKENS: u64 = 1 << 40;
+/// More tokens than any request has, some twenty times the longest context there is: a larger count is a mistake of the
+/// engine's, and would poison every sum it enters.
+const MOST_TOKENS: u64 = 1 << 28;
 
 /// A year of sound: no request carries more.
 const MOST_SECONDS: f64 = 366.0 * 86_400.0;

@@ -62,8 +62,10 @@ fn what_an_engine_compresses_all_the_same_passes_with_its_header() {
         assert_eq!(reply.body, direct.body, "{kind}");
     }
     rig.wait_for_ended(2);
-    // What cannot be read is said to be missing.
-    assert_eq!((rig.tokens(), rig.usage_absent()), ((0, 0), (2, 0)));
+    // What cannot be read is said to be missing, and guessed at.
+    let (prompt, completion) = rig.tokens();
+    assert_eq!(rig.usage_absent(), (2, 0));
+    assert!((4..400).contains(&prompt) && (2..400).contains(&completion), "{prompt} and {completion}");
     rig.finish();
 }
 

@@ -47,7 +47,8 @@ pub static TPOT: MetricDesc = MetricDesc {
 /// See [`PoolCells::prompt_tokens`](super::PoolCells::prompt_tokens).
 pub static TOKENS: MetricDesc = MetricDesc {
     name: "llmgw_tokens_total",
-    help: "Tokens as the engines reported them",
+    help: "Tokens used, as they are on the record: the engine's word, or the gateway's own count where it says nothing \
+           that can be",
     kind: Kind::Counter,
     labels: &[MODEL, Label::closed("direction", &["prompt", "completion"])],
 };
