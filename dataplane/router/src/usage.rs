@@ -4,9 +4,9 @@
 use crossbeam::queue::ArrayQueue;
 use llmgw_types::UsageRecord;
 
-/// Records a core may have waiting: the third of a second at the highest rate a core has, minutes at the rates of real
-/// engines.
-pub const RING_CAPACITY: usize = 8192;
+/// Records a core may have waiting, a megabyte of them: the sixth of a second at the highest rate a core has, seconds at
+/// the rates of real engines. Nobody waits for a disk to empty it.
+pub const RING_CAPACITY: usize = 4096;
 
 /// One core's ring. From: the core. To: the journal. Loss: the newest record is dropped and counted.
 pub type UsageRing = ArrayQueue<UsageRecord>;
