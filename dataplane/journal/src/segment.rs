@@ -51,7 +51,7 @@ pub fn frame(entry: &Entry<'_>, salt: Salt, out: &mut Vec<u8>) {
 }
 
 /// Appends the frame of an entry that is encoded already.
-pub(crate) fn frame_of(encoded: &[u8], salt: Salt, out: &mut Vec<u8>) {
+pub fn frame_of(encoded: &[u8], salt: Salt, out: &mut Vec<u8>) {
     // An entry is far shorter than 2^32.
     let length = (encoded.len() as u32).to_le_bytes();
     out.extend_from_slice(&length);

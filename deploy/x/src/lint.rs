@@ -12,6 +12,8 @@ pub(crate) fn run_with(fix: bool) -> Outcome {
         false => shell::run(&mut cargo(&["fmt", "--all", "--", "--check"]))?,
     }
     clippy(&["--all-targets"], fix)?;
+    // The product without its optional parts builds too.
+    clippy(&["--no-default-features"], fix)?;
     // Suites that plain `cargo test` leaves out are left out of --all-targets too, so they are named.
     for suite in Metadata::read()?.suites_on_request() {
         clippy(&["--test", &suite, "--features", REAL_VLLM], fix)?;

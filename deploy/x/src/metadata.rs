@@ -21,6 +21,8 @@ pub(crate) struct Package {
     pub licence: Option<String>,
     /// The folder of its manifest; empty for packages from outside.
     pub folder: PathBuf,
+    /// The same, wherever the package is from.
+    pub source: PathBuf,
     pub is_ours: bool,
     /// Packages it is linked with: resolved names with versions.
     pub links: Vec<Link>,
@@ -104,6 +106,7 @@ impl Metadata {
                 name: owned(&package["name"]),
                 version: owned(&package["version"]),
                 licence: package["license"].as_str().map(str::to_owned),
+                source: manifest.parent().map(PathBuf::from).unwrap_or_default(),
                 folder: manifest.parent().filter(|_| is_ours).map(PathBuf::from).unwrap_or_default(),
                 is_ours,
                 links: node.map(|node| links(node, &ids)).unwrap_or_default(),

@@ -1,9 +1,10 @@
 //! `cargo x tidy`: what a compiler does not hold. Called by people, by CI and by this package's own tests.
 //!
 //! Reading order: `tree` lists the files, `text` reads them line by line, `links` follows the pages' links, `rooms`
-//! looks for empty ones, `walls` holds the dependencies to `edges.rs`. Each returns findings; nothing here changes a
-//! file.
+//! looks for empty ones, `copies` compares what is another's, `walls` holds the dependencies to `edges.rs`. Each returns
+//! findings; nothing here changes a file.
 
+mod copies;
 mod links;
 mod rooms;
 mod text;
@@ -78,6 +79,7 @@ fn find() -> Result<(Vec<Finding>, usize), String> {
         findings.extend(links::check(&root(), &file.path, &file.text));
     }
     findings.extend(rooms::check(&files, &metadata));
+    findings.extend(copies::check(&root(), &metadata));
     findings.extend(walls::check(&metadata));
     Ok((findings, files.len()))
 }
