@@ -1,34 +1,46 @@
-//! Kills at any moment of a gateway that serves: what is on the record of the answers that had ended.
+//! Kills at any moment of a gateway that serves, or that just starts: what is on the record of the answers that had
+//! ended.
 
+use std::collections::BTreeSet;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use llmgw_kit::chance::Chance;
 use llmgw_test_kit::raw::{Connection, End};
 use llmgw_test_kit::request::Request;
-use llmgw_test_kit::{chat, wait_for};
+use llmgw_test_kit::{Launch, chat};
 
-use super::{World, id};
-use crate::pair::{CHAT, WITHIN, is_full};
+use super::{World, has_row, id, id_of, requests};
+use crate::pair::{CHAT, is_full, llmgw};
 
 const CLIENTS: usize = 4;
 /// An answer that ended so long before a kill is to be on the record.
 const AGE: Duration = Duration::from_millis(20);
+/// A kill comes within so many microseconds after clients begin.
+const SERVED_US: u32 = 400_000;
+/// Of a start that is killed, the same.
+const STARTED_US: u32 = 150_000;
 
 /// An answer that a client read to its end, and when.
 type Answered = ([u8; 16], Instant);
 
-/// Serves until so many answers have ended, and is killed in the middle of the next ones. Answer: those that ended, and
-/// when it was killed.
-fn round(world: &mut World, count: usize) -> (Vec<Answered>, Instant) {
+/// Waits for a moment, to the microsecond as far as the machine lets it.
+fn until(moment: Instant) {
+    while let Some(left) = moment.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
+        thread::park_timeout(left);
+    }
+}
+
+/// Serves for a while, and is killed in the middle of it. Answer: what ended before, and when it was killed.
+fn round(world: &mut World, time: Duration) -> (Vec<Answered>, Instant) {
     let mut gateway = world.gateway.take().expect("a gateway");
-    let (addr, answered) = (gateway.addr(), Mutex::new(Vec::new()));
-    let (ended, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let (addr, answered, is_over) = (gateway.addr(), Mutex::new(Vec::new()), AtomicBool::new(false));
     let mut killed_at = Instant::now();
     thread::scope(|scope| {
         for client in 0..CLIENTS {
-            let (answered, ended, is_over) = (&answered, &ended, &is_over);
+            let (answered, is_over) = (&answered, &is_over);
             scope.spawn(move || {
                 let chat = chat("hello").max_tokens(3);
                 let chat = if client.is_multiple_of(2) { chat.streamed() } else { chat };
@@ -41,11 +53,10 @@ fn round(world: &mut World, count: usize) -> (Vec<Answered>, Instant) {
                         return;
                     }
                     answered.lock().expect("no panic").push((id(&reply), Instant::now()));
-                    ended.fetch_add(1, Ordering::SeqCst);
                 }
             });
         }
-        wait_for("answers", WITHIN, || ended.load(Ordering::SeqCst) >= count);
+        until(Instant::now() + time);
         killed_at = Instant::now();
         gateway.process().kill().expect("killed");
         is_over.store(true, Ordering::SeqCst);
@@ -53,35 +64,55 @@ fn round(world: &mut World, count: usize) -> (Vec<Answered>, Instant) {
     (answered.into_inner().expect("no panic"), killed_at)
 }
 
+/// A start that is killed before it serves, perhaps while it stores what was left.
+fn start_in_vain(world: &World, time: Duration) {
+    let file = world.place.join("in-vain.yaml");
+    std::fs::write(&file, world.builder().yaml()).expect("written");
+    let launch = Launch::new(llmgw()).arg("server").arg("--config").arg(&file);
+    let mut process = launch.start().expect("started");
+    until(Instant::now() + time);
+    process.kill().expect("killed");
+}
+
 #[test]
-#[expect(clippy::print_stdout, reason = "an age is shown, not judged: it depends on what else the machine does")]
-fn kills_at_any_moment_leave_each_answer_on_the_record_at_most_once() {
+#[expect(clippy::print_stdout, reason = "figures are shown")]
+fn kills_at_any_moment_leave_each_answer_on_the_record_once() {
     let rounds = if is_full() { 200 } else { 5 };
+    let mut chance = Chance::from_system();
+    println!("drawn from {}", chance.state());
+    let mut micros = |bound: u32| Duration::from_micros(u64::from(chance.below(bound)));
     let mut world = World::start("");
-    let (mut answers, mut kills) = (Vec::new(), Vec::new());
+    let (mut answers, mut lost, mut rows, mut unstarted) = (0, Vec::new(), 0, 0);
     for number in 0..rounds {
-        // Counts that are not in step with anything.
-        let (answered, killed_at) = round(&mut world, 5 + (number * 37) % 150);
-        answers.extend(answered.into_iter().map(|(id, at)| (id, killed_at.saturating_duration_since(at))));
-        kills.push(killed_at);
+        let (answered, killed_at) = round(&mut world, micros(SERVED_US));
+        if number % 3 == 1 {
+            start_in_vain(&world, micros(STARTED_US));
+            unstarted += 1;
+        }
+        // The journal over a ring and by a thread in turn.
+        world.driver = if number % 2 == 0 { "epoll" } else { "auto" };
         world.start_again();
+        // Not held while the gateway is killed: the next one is to find the file alone.
+        let store = world.store();
+        answers += answered.len();
+        let missing = answered.iter().filter(|(id, _)| !has_row(&store, *id));
+        lost.extend(missing.map(|(_, at)| killed_at.saturating_duration_since(*at)));
+        // What the kill cut off has a record or not, and none has two: the sums are those of the rows.
+        let calls = world.engine.calls();
+        let asked: BTreeSet<_> = calls.iter().filter_map(|call| call.header("x-request-id")).map(id_of).collect();
+        rows += asked.iter().filter(|id| has_row(&store, **id)).count() as u64;
+        assert_eq!(requests(&store), rows, "sums and rows");
+        world.engine.reset();
     }
-    let store = world.store();
-    let is_there = |id: [u8; 16]| store.read(|rows| rows.usage_row(id)).expect("a look").is_some();
-    let lost: Vec<Duration> = answers.iter().filter(|(id, _)| !is_there(*id)).map(|(_, age)| *age).collect();
     let late = lost.iter().filter(|age| **age >= AGE).count();
     let oldest = lost.iter().max().copied().unwrap_or_default();
     println!(
-        "{rounds} kills, {} answers read: {} not on the record, the oldest of them {oldest:?} before the kill, \
-         {late} of {AGE:?} and more",
-        answers.len(),
+        "{rounds} kills while serving and {unstarted} while starting, {answers} answers read, {rows} rows: {} answers \
+         not on the record, the oldest ended {oldest:?} before its kill, {late} of {AGE:?} and more",
         lost.len(),
     );
-    // What the kill cut off has a record too, so there may be more than was read; but nothing that was never asked.
-    let totals = store.read(|rows| rows.used_since(0)).expect("sums");
-    let requests: u64 = totals.iter().map(|total| total.requests).sum();
-    let (least, most) = (answers.len() - lost.len(), answers.len() + rounds * 2 * CLIENTS);
-    assert!((least as u64..=most as u64).contains(&requests), "{requests} records, {least} to {most} are right");
-    assert!(lost.len() < answers.len(), "nothing came through");
-    world.gateway.take().expect("a gateway").finish(&[]);
+    assert!(lost.len() < answers, "nothing came through");
+    // How soon a thread runs is the machine's to say, which elsewhere may be busy with other tests.
+    assert!(late == 0 || !is_full(), "{late} answers of {AGE:?} and more are not on the record");
+    world.gateway.take().expect("a gateway").finish(&["holds no whole record"]);
 }
