@@ -113,7 +113,7 @@ impl Traffic {
 pub(super) fn all_arrives(mut world: World, what: &str, answers: &Answers, warnings: &[&str]) {
     let back_at = Instant::now();
     let most = world.metric("llmgw_usage_records_waiting", &[]);
-    wait_for("an empty journal", WITHIN * 3, || world.metric("llmgw_usage_records_waiting", &[]) == 0.0);
+    wait_for("an empty journal", WITHIN * 12, || world.metric("llmgw_usage_records_waiting", &[]) == 0.0);
     println!(
         "{what}: {} answers, the slowest in {:?}; {most} records waiting at the end, none {:?} later; {} lost",
         answers.ids.len(),

@@ -81,7 +81,7 @@ fn wait_for_failure(world: &World, at: &str) {
 fn a_full_disk_of_the_store_is_not_noticed_and_the_journal_keeps_every_record_through_a_kill() {
     inside(|| {
         let folder = tempfile::tempdir().expect("a folder");
-        let disk = Disk::mount(&folder.path().join("disk"), "2m");
+        let disk = Disk::mount(&folder.path().join("disk"), "16m");
         let elsewhere = folder.path().join("elsewhere");
         fs::create_dir(&elsewhere).expect("a folder");
         symlink(&elsewhere, disk.place.join("llmgw.db.usage")).expect("a link");
@@ -113,7 +113,7 @@ fn a_full_disk_of_the_store_is_not_noticed_and_the_journal_keeps_every_record_th
 fn a_full_disk_of_store_and_journal_is_not_noticed_and_memory_keeps_the_records() {
     inside(|| {
         let folder = tempfile::tempdir().expect("a folder");
-        let disk = Disk::mount(&folder.path().join("disk"), "8m");
+        let disk = Disk::mount(&folder.path().join("disk"), "16m");
         let world = World::at(disk.place.clone(), folder, "");
         let traffic = Traffic::begin(&world, 2);
         world.wait_for_records("store", 20);
