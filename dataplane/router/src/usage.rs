@@ -4,8 +4,8 @@
 use crossbeam::queue::ArrayQueue;
 use llmgw_types::UsageRecord;
 
-/// Records a core may have waiting, a megabyte of them: the sixth of a second at the highest rate a core has, seconds at
-/// the rates of real engines. Nobody waits for a disk to empty it.
+/// Records a core may have waiting, a megabyte of them: the sixth of a second at the highest rate a core has, seconds
+/// at the rates of real engines. Nobody waits for a disk to empty it.
 pub const RING_CAPACITY: usize = 4096;
 
 /// One core's ring. From: the core. To: the journal. Loss: the newest record is dropped and counted.

@@ -144,8 +144,8 @@ impl Scan {
         self.max_tokens.max(self.max_completion_tokens).max(self.max_output_tokens)
     }
 
-    /// Whether each choice is one answer to one prompt: not where a list of prompts is given, nor for the responses API,
-    /// whose answers may be made in several rounds.
+    /// Whether each choice is one answer to one prompt: not where a list of prompts is given, nor for the responses
+    /// API, whose answers may be made in several rounds.
     pub fn is_answered_once(&self, body: &[u8]) -> bool {
         let is_list = self.prompts.prompt.is_some_and(|prompt| prompt.of(body).starts_with(b"["));
         !is_list && self.prompts.input.is_none()

@@ -1,7 +1,7 @@
 //! A disk that is full: the store's alone, or the journal's as well.
 //!
-//! The disk is a small tmpfs. It is mounted where nobody else sees it: each test runs once more, as a process in a mount
-//! namespace of its own, and is left out where the system gives none.
+//! The disk is a small tmpfs. It is mounted where nobody else sees it: each test runs once more, as a process in a
+//! mount namespace of its own, and is left out where the system gives none.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -1,8 +1,8 @@
 //! `cargo x tidy`: what a compiler does not hold. Called by people, by CI and by this package's own tests.
 //!
 //! Reading order: `tree` lists the files, `text` reads them line by line, `links` follows the pages' links, `rooms`
-//! looks for empty ones, `copies` compares what is another's, `walls` holds the dependencies to `edges.rs`. Each returns
-//! findings; nothing here changes a file.
+//! looks for empty ones, `copies` compares what is another's, `walls` holds the dependencies to `edges.rs`. Each
+//! returns findings; nothing here changes a file.
 
 mod copies;
 mod links;
