@@ -4,21 +4,28 @@
 //! Names are those of segments, without their folder.
 
 use std::fs::{self, File, OpenOptions};
-use std::future::{Future, poll_fn, ready};
+use std::future::{Future, ready};
 use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
-use std::time::Duration;
+use std::sync::Arc;
 
-/// A commit under way: it is through when this is. Dropping it changes nothing about it.
+use crate::hands::Hand;
+
+/// Something under way at a disk: it is through when this is. Dropping it changes nothing about it.
 pub type Syncing = Pin<Box<dyn Future<Output = io::Result<()>>>>;
 
-/// What the writer asks for. Owner: the writer's thread.
+/// What a commit brings onto the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bring {
+    /// What was written to a file.
+    Bytes,
+    /// And the fact that the file is there.
+    BytesAndName,
+}
+
+/// What the writer asks for. Owner: the writer's thread, which must be free meanwhile: only what is awaited waits.
 pub trait Files {
     /// An open segment.
     type File;
@@ -29,15 +36,11 @@ pub trait Files {
     fn write(&mut self, file: &mut Self::File, at: u64, bytes: Vec<u8>) -> impl Future<Output = io::Result<()>>;
     /// Brings what was written to it until now onto the disk, whatever happens to the machine then. More may be
     /// written meanwhile, of which this says nothing. One at a time.
-    fn sync(&mut self, file: &mut Self::File) -> Syncing;
-    /// The same for the fact that it is there.
-    fn sync_folder(&mut self) -> impl Future<Output = io::Result<()>>;
+    fn sync(&mut self, file: &mut Self::File, bring: Bring) -> Syncing;
     /// Takes a segment away of which nothing is needed; what comes of it is of no concern.
     fn discard(&mut self, name: &str) -> impl Future<Output = ()>;
     /// Closes it.
     fn close(&mut self, file: Self::File) -> impl Future<Output = ()>;
-    /// Waits.
-    fn pause(&mut self, time: Duration) -> impl Future<Output = ()>;
 }
 
 /// What the reader asks for. Owner: any one thread that may wait.
@@ -50,54 +53,20 @@ pub trait Folder {
     fn remove(&mut self, name: &str) -> io::Result<()>;
 }
 
-/// A folder of the system, by calls that block; but for commits, which a second thread makes when there is one.
+/// A folder of the system, by calls that block. Of the writer's, other threads make those that may take long.
 #[derive(Debug)]
 pub struct StdFiles {
     folder: PathBuf,
-    committer: Option<Sender<(Arc<File>, Arc<Told>)>>,
+    writes: Hand,
+    /// Another, since a write does not wait for a commit.
+    commits: Hand,
 }
-
-/// How a commit ended, and who waits for that.
-#[derive(Debug, Default)]
-struct Told(Mutex<(Option<io::Result<()>>, Option<Waker>)>);
 
 impl StdFiles {
     /// The folder is there.
     pub fn new(folder: &Path) -> Self {
-        Self { folder: folder.to_owned(), committer: None }
+        Self { folder: folder.to_owned(), writes: Hand::new("llmgw-write"), commits: Hand::new("llmgw-commit") }
     }
-}
-
-impl Told {
-    fn tell(&self, outcome: io::Result<()>) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        state.0 = Some(outcome);
-        if let Some(waker) = state.1.take() {
-            waker.wake();
-        }
-    }
-
-    fn poll(&self, cx: &Context<'_>) -> Poll<io::Result<()>> {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match state.0.take() {
-            Some(outcome) => Poll::Ready(outcome),
-            None => {
-                state.1 = Some(cx.waker().clone());
-                Poll::Pending
-            }
-        }
-    }
-}
-
-/// A thread that brings files onto the disk, until nobody asks any more. Errors: there is none to be had.
-fn committer() -> io::Result<Sender<(Arc<File>, Arc<Told>)>> {
-    let (ask, asked) = channel::<(Arc<File>, Arc<Told>)>();
-    thread::Builder::new().name("llmgw-commit".into()).spawn(move || {
-        for (file, told) in asked {
-            told.tell(file.sync_data());
-        }
-    })?;
-    Ok(ask)
 }
 
 impl Files for StdFiles {
@@ -109,24 +78,19 @@ impl Files for StdFiles {
     }
 
     fn write(&mut self, file: &mut Arc<File>, at: u64, bytes: Vec<u8>) -> impl Future<Output = io::Result<()>> {
-        ready(file.write_all_at(&bytes, at))
+        let file = file.clone();
+        self.writes.make(move || file.write_all_at(&bytes, at))
     }
 
-    fn sync(&mut self, file: &mut Arc<File>) -> Syncing {
-        if self.committer.is_none() {
-            self.committer = committer().ok();
-        }
-        let told = Arc::<Told>::default();
-        let asked = self.committer.as_ref().map(|committer| committer.send((file.clone(), told.clone())));
-        if !matches!(asked, Some(Ok(()))) {
-            // Slower, and the same.
-            return Box::pin(ready(file.sync_data()));
-        }
-        Box::pin(poll_fn(move |cx| told.poll(cx)))
-    }
-
-    fn sync_folder(&mut self) -> impl Future<Output = io::Result<()>> {
-        ready(File::open(&self.folder).and_then(|folder| folder.sync_all()))
+    fn sync(&mut self, file: &mut Arc<File>, bring: Bring) -> Syncing {
+        let (file, folder) = (file.clone(), self.folder.clone());
+        self.commits.make(move || {
+            file.sync_data()?;
+            match bring {
+                Bring::Bytes => Ok(()),
+                Bring::BytesAndName => File::open(folder)?.sync_all(),
+            }
+        })
     }
 
     fn discard(&mut self, name: &str) -> impl Future<Output = ()> {
@@ -136,11 +100,6 @@ impl Files for StdFiles {
 
     fn close(&mut self, file: Arc<File>) -> impl Future<Output = ()> {
         drop(file);
-        ready(())
-    }
-
-    fn pause(&mut self, time: Duration) -> impl Future<Output = ()> {
-        thread::sleep(time);
         ready(())
     }
 }
@@ -170,27 +129,5 @@ impl Folder for StdFiles {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }
-    }
-}
-
-/// Runs work to its end on this thread, which sleeps while that waits for another.
-pub fn block_on<T>(work: impl Future<Output = T>) -> T {
-    let mut work = std::pin::pin!(work);
-    let waker = Waker::from(Arc::new(Woken(thread::current())));
-    let mut cx = Context::from_waker(&waker);
-    loop {
-        match work.as_mut().poll(&mut cx) {
-            Poll::Ready(done) => return done,
-            Poll::Pending => thread::park(),
-        }
-    }
-}
-
-/// Wakes a thread.
-struct Woken(Thread);
-
-impl Wake for Woken {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
     }
 }

@@ -1,9 +1,13 @@
 //! The journal at work: one thread that writes, one that hands on, and their end.
 
+use std::future::{Future, poll_fn};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
@@ -12,13 +16,15 @@ use llmgw_kit::clock::Mono;
 use llmgw_types::UsageRecord;
 
 use crate::entry::{Entry, Named};
-use crate::files::{Files, StdFiles, block_on};
+use crate::files::{Files, StdFiles};
+use crate::hands::{self, block_on};
 use crate::metrics::Cells;
 use crate::owner::{Orphans, Owner};
 use crate::reader::{Did, Outlet, Reader};
 #[cfg(feature = "glommio")]
 use crate::ring_files::{self, RingFiles};
 use crate::tail::{Segment, Tail};
+use crate::waiting::Waiting;
 use crate::writer::{Options, Writer};
 
 /// How often the cores' rings are emptied: what `kill -9` takes of answers that have ended.
@@ -183,50 +189,91 @@ fn run(driver: Driver, source: Source, sink: &Sink) {
         match ring_files::executor() {
             Ok(executor) => {
                 tracing::debug!("the usage journal is written over a ring");
-                return executor.run(write(sink.writer(RingFiles::new(&sink.folder)), source));
+                let writer = sink.writer(RingFiles::new(&sink.folder));
+                return executor.run(write(writer, source, ring_files::pause));
             }
             Err(error) => tracing::info!(%error, "no ring for the usage journal: a plain thread writes it"),
         }
     }
     let _ = driver;
-    block_on(write(sink.writer(StdFiles::new(&sink.folder)), source));
+    block_on(write(sink.writer(StdFiles::new(&sink.folder)), source, hands::pause));
 }
 
 /// Empties the rings and writes until it is stopped.
-async fn write<F: Files>(mut writer: Writer<F>, source: Source) {
-    let Source { rings, mut names, is_stopped } = source;
-    let mut busy_at = Mono::now();
+async fn write<F: Files, P: Future<Output = ()>>(mut writer: Writer<F>, source: Source, pause: impl Fn(Duration) -> P) {
+    let Source { rings, names, is_stopped } = source;
+    let mut rings = Rings { rings, names, waiting: writer.waiting(), busy_at: Mono::now() };
     loop {
         // Seen before the rings are emptied: what came before the stop is written.
         let is_last = is_stopped.load(Ordering::Acquire);
         let now = Mono::now();
-        for ring in &rings {
-            if empty(&mut writer, ring, &mut names) {
-                busy_at = now;
+        for at in 0..rings.rings.len() {
+            if rings.empty(at) {
                 // Before the next one, so that memory need not hold them all.
-                writer.turn(now).await;
+                turn(&mut writer, &mut rings, &pause).await;
             }
         }
         if is_last {
             return writer.end(now).await;
         }
         // What is due to be committed, or tried again, is so without a new record too.
-        writer.turn(now).await;
-        let is_idle = now.since(busy_at) >= IDLE_AFTER;
-        writer.pause(if is_idle { EMPTY_IDLE } else { EMPTY_EVERY }).await;
+        turn(&mut writer, &mut rings, &pause).await;
+        let is_idle = now.since(rings.busy_at) >= IDLE_AFTER;
+        pause(if is_idle { EMPTY_IDLE } else { EMPTY_EVERY }).await;
     }
 }
 
-/// Takes what lies in the ring; what comes meanwhile may wait for the next time. Answer: whether there was something.
-fn empty<F: Files>(writer: &mut Writer<F>, ring: &ArrayQueue<UsageRecord>, names: &mut NewestNames) -> bool {
-    let count = ring.len();
-    for _ in 0..count {
-        let Some(record) = ring.pop() else { break };
-        // Taken after the record: whatever it names has been published.
-        let names = names();
-        writer.take(&entry(&record, &*names));
+/// A turn of the writer. While that waits for the disk the rings are emptied: a disk that stands still costs memory
+/// first.
+async fn turn<F: Files, P: Future<Output = ()>>(
+    writer: &mut Writer<F>,
+    rings: &mut Rings,
+    pause: &impl Fn(Duration) -> P,
+) {
+    let mut turn = pin!(writer.turn(Mono::now()));
+    while !is_through(turn.as_mut(), pause(EMPTY_EVERY)).await {
+        for at in 0..rings.rings.len() {
+            rings.empty(at);
+        }
     }
-    count > 0
+}
+
+/// Whether `work` is through before the time is over.
+async fn is_through<W: Future<Output = ()>>(mut work: Pin<&mut W>, time: impl Future<Output = ()>) -> bool {
+    let mut time = pin!(time);
+    poll_fn(|cx| match work.as_mut().poll(cx) {
+        Poll::Ready(()) => Poll::Ready(true),
+        Poll::Pending => time.as_mut().poll(cx).map(|()| false),
+    })
+    .await
+}
+
+/// The cores' rings, and where what lies in them goes.
+struct Rings {
+    rings: Vec<Arc<ArrayQueue<UsageRecord>>>,
+    names: NewestNames,
+    waiting: Rc<Waiting>,
+    /// When something was found in one.
+    busy_at: Mono,
+}
+
+impl Rings {
+    /// Takes what lies in one of them; what comes meanwhile may wait for the next time. Answer: whether there was
+    /// something.
+    fn empty(&mut self, at: usize) -> bool {
+        let Some(ring) = self.rings.get(at) else { return false };
+        let count = ring.len();
+        for _ in 0..count {
+            let Some(record) = ring.pop() else { break };
+            // Taken after the record: whatever it names has been published.
+            let names = (self.names)();
+            self.waiting.take(&entry(&record, &*names));
+        }
+        if count > 0 {
+            self.busy_at = Mono::now();
+        }
+        count > 0
+    }
 }
 
 /// What stands for a model that has no row of its own, as in the metrics.

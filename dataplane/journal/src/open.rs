@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use llmgw_kit::clock::Mono;
 
-use crate::files::{Files, Syncing};
+use crate::files::{Bring, Files, Syncing};
 use crate::segment::{self, FRAME_HEAD_BYTES, HEAD_BYTES, Salt};
 
 /// An open segment.
@@ -105,7 +105,9 @@ impl<F> Open<F> {
     /// Begins to bring what was written onto the disk, unless that is under way or done.
     pub(crate) fn commit(&mut self, files: &mut impl Files<File = F>) {
         if self.commit.is_none() && self.written > 0 {
-            let syncing = files.sync(&mut self.file);
+            // What is committed must be found, too.
+            let bring = if self.committed == 0 { Bring::BytesAndName } else { Bring::Bytes };
+            let syncing = files.sync(&mut self.file, bring);
             self.commit = Some(Commit { syncing, began: Mono::now(), bytes: self.written, count: self.count });
         }
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use glommio::io::{BufferedFile, Directory, OpenOptions};
 use glommio::{GlommioError, LocalExecutor, LocalExecutorBuilder, Placement};
 
-use crate::files::{Files, Syncing};
+use crate::files::{Bring, Files, Syncing};
 
 /// Operations under way at once; there is one at a time.
 const RING_DEPTH: usize = 8;
@@ -39,6 +39,18 @@ impl RingFiles {
     pub(crate) fn new(folder: &Path) -> Self {
         Self { folder: folder.to_owned() }
     }
+}
+
+/// Waits, and lets others of this thread go on.
+pub(crate) async fn pause(time: Duration) {
+    glommio::timer::sleep(time).await;
+}
+
+async fn sync_folder(folder: &Path) -> Result<(), GlommioError<()>> {
+    let folder = Directory::open(folder).await?;
+    let synced = folder.sync().await;
+    folder.close().await?;
+    synced
 }
 
 fn plain(error: GlommioError<()>) -> io::Error {
@@ -68,16 +80,15 @@ impl Files for RingFiles {
         Ok(())
     }
 
-    fn sync(&mut self, file: &mut Rc<BufferedFile>) -> Syncing {
-        let file = file.clone();
-        Box::pin(async move { file.fdatasync().await.map_err(plain) })
-    }
-
-    async fn sync_folder(&mut self) -> io::Result<()> {
-        let folder = Directory::open(&self.folder).await.map_err(plain)?;
-        let synced = folder.sync().await.map_err(plain);
-        folder.close().await.map_err(plain)?;
-        synced
+    fn sync(&mut self, file: &mut Rc<BufferedFile>, bring: Bring) -> Syncing {
+        let (file, folder) = (file.clone(), self.folder.clone());
+        Box::pin(async move {
+            file.fdatasync().await.map_err(plain)?;
+            match bring {
+                Bring::Bytes => Ok(()),
+                Bring::BytesAndName => sync_folder(&folder).await.map_err(plain),
+            }
+        })
     }
 
     async fn discard(&mut self, name: &str) {
@@ -91,9 +102,5 @@ impl Files for RingFiles {
             // All of it that counts was synced.
             let _ = file.close().await;
         }
-    }
-
-    async fn pause(&mut self, time: Duration) {
-        glommio::timer::sleep(time).await;
     }
 }

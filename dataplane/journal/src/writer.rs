@@ -6,8 +6,8 @@
 //! bound and go into a fresh segment: after a failed commit nobody knows what the disk has, and a record that stands
 //! there twice is one all the same. Never waits for the store, and for the disk at its end alone.
 
-use std::collections::VecDeque;
 use std::io;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,9 +16,10 @@ use llmgw_kit::clock::Mono;
 use crate::entry::Entry;
 use crate::files::Files;
 use crate::metrics::Cells;
-use crate::open::{Brought, Open, frame_bytes};
+use crate::open::{Brought, Open};
 use crate::segment::HEAD_BYTES;
 use crate::tail::{Segment, Tail};
+use crate::waiting::Waiting;
 
 /// The journal's bounds and times.
 #[derive(Clone, Copy, Debug)]
@@ -63,18 +64,11 @@ pub struct Writer<F: Files> {
     /// The one before, until all of it is on the disk.
     leaving: Option<Open<F::File>>,
     committed_at: Mono,
-    /// Entries without a segment yet, encoded.
-    waiting: VecDeque<Box<[u8]>>,
-    waiting_bytes: usize,
+    /// Records without a segment yet.
+    waiting: Rc<Waiting>,
     again_at: Option<Mono>,
-    trouble: Trouble,
-}
-
-/// What was said of failures, so that it is said once.
-#[derive(Default)]
-struct Trouble {
+    /// That it fails was said, so that it is said once.
     is_failing: bool,
-    lost: u64,
 }
 
 impl<F: Files> Writer<F> {
@@ -86,6 +80,7 @@ impl<F: Files> Writer<F> {
         cells: Arc<Cells>,
         name: impl Fn(u64) -> String + Send + 'static,
     ) -> Self {
+        let waiting = Rc::new(Waiting::new(options.waiting_bytes_max, cells.clone()));
         Self {
             files,
             options,
@@ -96,30 +91,21 @@ impl<F: Files> Writer<F> {
             open: None,
             leaving: None,
             committed_at: Mono::default(),
-            waiting: VecDeque::new(),
-            waiting_bytes: 0,
+            waiting,
             again_at: None,
-            trouble: Trouble::default(),
+            is_failing: false,
         }
     }
 
     /// Takes a record. Answer: whether it did. Loss: where the bound of memory is reached it is dropped, counted, and
     /// said once.
     pub fn take(&mut self, entry: &Entry<'_>) -> bool {
-        let mut bytes = Vec::new();
-        entry.encode(&mut bytes);
-        if self.waiting_bytes + bytes.len() > self.options.waiting_bytes_max {
-            self.cells.lost.increment();
-            if self.trouble.lost == 0 {
-                tracing::error!("usage records are lost: the journal cannot be written and memory holds no more");
-            }
-            self.trouble.lost += 1;
-            return false;
-        }
-        self.cells.came.increment();
-        self.waiting_bytes += bytes.len();
-        self.waiting.push_back(bytes.into());
-        true
+        self.waiting.take(entry)
+    }
+
+    /// Where records wait: what is taken there while a turn waits for the disk is as if it were taken here.
+    pub(crate) fn waiting(&self) -> Rc<Waiting> {
+        self.waiting.clone()
     }
 
     /// Writes what it has, and commits when that is due.
@@ -145,11 +131,6 @@ impl<F: Files> Writer<F> {
             tracing::error!(records = left, "usage records are lost: the journal could not be written to the end");
         }
         self.tail.end();
-    }
-
-    /// Waits for the next turn.
-    pub async fn pause(&mut self, time: Duration) {
-        self.files.pause(time).await;
     }
 
     async fn try_turn(&mut self, now: Mono) -> io::Result<()> {
@@ -214,14 +195,12 @@ impl<F: Files> Writer<F> {
         let name = (self.name)(self.opened_count);
         let file = self.files.create(&name).await?;
         self.open = Some(Open::new(name, file, now));
-        // Before it can hold what is committed.
-        self.files.sync_folder().await?;
         Ok(true)
     }
 
     /// Whether the next entry fits into the open segment, or into a new one where none is open, and into the journal.
     fn fits(&self) -> bool {
-        let frame = self.waiting.front().map_or(0, |entry| frame_bytes(entry));
+        let frame = self.waiting.next_bytes();
         // A segment takes one entry, however small its bound is.
         let in_segment = self.open.as_ref().is_none_or(|open| {
             open.is_fresh() || open.committed() + open.pending() + frame <= self.options.segment_bytes
@@ -233,11 +212,10 @@ impl<F: Files> Writer<F> {
 
     /// Moves what waits behind what is written, as far as there is room.
     fn fill(&mut self) {
-        while self.fits() {
+        while !self.waiting.is_empty() && self.fits() {
             let Some(open) = &mut self.open else { return };
-            let Some(entry) = self.waiting.pop_front() else { return };
+            let Some(entry) = self.waiting.next() else { return };
             open.add(&entry);
-            self.waiting_bytes -= entry.len();
         }
     }
 
@@ -295,16 +273,13 @@ impl<F: Files> Writer<F> {
     /// What was not committed waits for a fresh segment.
     async fn failed(&mut self, error: &io::Error, now: Mono) {
         self.cells.journal_failures.increment();
-        if !std::mem::replace(&mut self.trouble.is_failing, true) {
+        if !std::mem::replace(&mut self.is_failing, true) {
             tracing::error!(%error, "the usage journal cannot be written; records wait in memory");
         }
         self.again_at = Some(now + self.options.again_after);
         // The newest first, since each goes before all that waits.
         for mut segment in [self.open.take(), self.leaving.take()].into_iter().flatten() {
-            for entry in segment.take_back().into_iter().rev() {
-                self.waiting_bytes += entry.len();
-                self.waiting.push_front(entry);
-            }
+            self.waiting.put_back(segment.take_back());
             self.close(Some(segment)).await;
         }
     }
@@ -312,7 +287,7 @@ impl<F: Files> Writer<F> {
     /// A commit went well.
     fn well(&mut self) {
         self.again_at = None;
-        let Trouble { is_failing, lost } = std::mem::take(&mut self.trouble);
+        let (is_failing, lost) = (std::mem::take(&mut self.is_failing), self.waiting.lost());
         if is_failing || lost > 0 {
             tracing::info!(lost, "the usage journal is written again");
         }

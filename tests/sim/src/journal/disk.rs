@@ -8,9 +8,8 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
 
-use llmgw_journal::files::{Files, Folder, Syncing};
+use llmgw_journal::files::{Bring, Files, Folder, Syncing};
 use llmgw_journal::{Cells, Entry, Outlet};
 use llmgw_kit::chance::Chance;
 
@@ -166,6 +165,16 @@ impl State {
         outcome
     }
 
+    /// A sync of the folder ends.
+    fn named(&mut self) -> io::Result<()> {
+        let outcome = self.op();
+        if outcome.is_ok() && self.mutant != Some(Mutant::NoFolderSync) {
+            self.files.retain(|_, file| !file.is_gone);
+            self.files.values_mut().for_each(|file| file.is_named = true);
+        }
+        outcome
+    }
+
     fn used(&self) -> usize {
         self.files.values().filter(|file| !file.is_gone).map(|file| file.seen.len()).sum()
     }
@@ -217,27 +226,28 @@ impl Files for Disk {
         ready(outcome)
     }
 
-    fn sync(&mut self, file: &mut String) -> Syncing {
+    fn sync(&mut self, file: &mut String, bring: Bring) -> Syncing {
         let (disk, name) = (self.0.clone(), file.clone());
         let to = self.0.borrow().files.get(file).map_or(0, |file| file.seen.len());
+        let mut has_bytes = false;
         Box::pin(poll_fn(move |cx| {
             let mut state = disk.borrow_mut();
             if state.chance.below(2) == 0 {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            Poll::Ready(state.synced(&name, to))
+            if !has_bytes {
+                has_bytes = true;
+                match state.synced(&name, to) {
+                    Ok(()) if bring == Bring::BytesAndName => {
+                        cx.waker().wake_by_ref();
+                        return Poll::Pending;
+                    }
+                    outcome => return Poll::Ready(outcome),
+                }
+            }
+            Poll::Ready(state.named())
         }))
-    }
-
-    fn sync_folder(&mut self) -> impl Future<Output = io::Result<()>> {
-        let mut state = self.0.borrow_mut();
-        let outcome = state.op();
-        if outcome.is_ok() && state.mutant != Some(Mutant::NoFolderSync) {
-            state.files.retain(|_, file| !file.is_gone);
-            state.files.values_mut().for_each(|file| file.is_named = true);
-        }
-        ready(outcome)
     }
 
     fn discard(&mut self, name: &str) -> impl Future<Output = ()> {
@@ -247,10 +257,6 @@ impl Files for Disk {
     }
 
     fn close(&mut self, _: String) -> impl Future<Output = ()> {
-        ready(())
-    }
-
-    fn pause(&mut self, _: Duration) -> impl Future<Output = ()> {
         ready(())
     }
 }

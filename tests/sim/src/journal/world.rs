@@ -8,8 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use llmgw_journal::files::block_on;
-use llmgw_journal::{Cells, Did, Options, Reader, Segment, Tail, Writer};
+use llmgw_journal::{Cells, Did, Options, Reader, Segment, Tail, Writer, block_on};
 use llmgw_kit::chance::Chance;
 use llmgw_kit::clock::Mono;
 
