@@ -5,13 +5,15 @@
 //! size; so links in any of its folders count, as Kubernetes swaps them for mounted config maps, and no file system
 //! needs to tell. Asks `reload` for the rest.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use llmgw_config::ServerConfig;
+use llmgw_kit::secret::Secret;
 use tokio::sync::{mpsc, watch};
 
 use crate::reload::{Cause, Request, ask};
@@ -46,8 +48,16 @@ impl ConfigFile {
 /// What tells one file from another at the end of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stamp {
-    There { device: u64, number: u64, modified: (i64, i64), changed: (i64, i64), size_bytes: u64 },
+    There {
+        device: u64,
+        number: u64,
+        modified: (i64, i64),
+        changed: (i64, i64),
+        size_bytes: u64,
+    },
     Absent,
+    /// Replaced between the load of the configuration that names it and the first look at it.
+    NotAsLoaded,
 }
 
 impl Stamp {
@@ -63,31 +73,65 @@ impl Stamp {
     }
 }
 
-/// The files that a configuration names and that may be replaced without it: certificates, keys, authorities.
-fn named(config: &ServerConfig) -> Vec<PathBuf> {
-    let of_clients = config.tls.iter().flat_map(|pair| [&pair.cert_file, &pair.key_file]);
-    let of_engines = config.endpoints.iter().filter_map(|endpoint| Some(&endpoint.tls_ca.as_ref()?.file));
-    let mut paths: Vec<PathBuf> = of_clients.chain(of_engines).map(PathBuf::from).collect();
-    paths.sort();
-    paths.dedup();
-    paths
+/// A file that a configuration names and that may be replaced without it, and what was loaded from it.
+struct Named {
+    path: PathBuf,
+    text: Secret,
+}
+
+/// All of them: certificates, keys, authorities.
+fn named(config: &ServerConfig) -> Vec<Named> {
+    let file = |path: &str, text: &str| Named { path: PathBuf::from(path), text: Secret::new(text) };
+    let of_clients = config
+        .tls
+        .iter()
+        .flat_map(|pair| [file(&pair.cert_file, &pair.cert_pem), file(&pair.key_file, pair.key_pem.expose())]);
+    let of_engines = config.endpoints.iter().filter_map(|endpoint| endpoint.tls_ca.as_ref());
+    let mut all: Vec<Named> = of_clients.chain(of_engines.map(|ca| file(&ca.file, &ca.pem))).collect();
+    all.sort_by(|one, other| one.path.cmp(&other.path));
+    all.dedup_by(|one, other| one.path == other.path);
+    all
+}
+
+impl Named {
+    /// How it is, where nobody has looked at it before. Its stamp is taken first: what is written while it is read is
+    /// another than it.
+    fn first_stamp(&self) -> Stamp {
+        let stamp = Stamp::of(&self.path);
+        let is_as_loaded = match (stamp, self.read()) {
+            (Stamp::Absent, _) => true,
+            (_, Ok(text)) => text == self.text.expose().as_bytes(),
+            (_, Err(_)) => false,
+        };
+        if is_as_loaded { stamp } else { Stamp::NotAsLoaded }
+    }
+
+    /// As much of it as tells whether it is the same.
+    fn read(&self) -> io::Result<Vec<u8>> {
+        let (mut text, most) = (Vec::new(), self.text.expose().len() as u64 + 1);
+        File::open(&self.path)?.take(most).read_to_end(&mut text)?;
+        Ok(text)
+    }
 }
 
 /// What is watched, and how it was when it was last looked at.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Watched(Vec<(PathBuf, Stamp)>);
 
 impl Watched {
-    /// Looks at the configuration file first, then at the others.
-    async fn look(file: &Path, others: Vec<PathBuf>) -> io::Result<Self> {
-        let paths = std::iter::once(file.to_owned()).chain(others).collect::<Vec<_>>();
-        let stamped = |path: PathBuf| {
-            let stamp = Stamp::of(&path);
-            (path, stamp)
+    /// Looks at the configuration file first, then at the others; closer at those that were not known before.
+    async fn look(file: &Path, others: Vec<Named>, before: Self) -> io::Result<Self> {
+        let file = file.to_owned();
+        let look = move || {
+            let first = (file.clone(), Stamp::of(&file));
+            let stamped = others.into_iter().map(|named| {
+                let is_known = before.0.iter().any(|(path, _)| *path == named.path);
+                let stamp = if is_known { Stamp::of(&named.path) } else { named.first_stamp() };
+                (named.path, stamp)
+            });
+            Self(std::iter::once(first).chain(stamped).collect())
         };
-        tokio::task::spawn_blocking(move || Self(paths.into_iter().map(stamped).collect()))
-            .await
-            .map_err(io::Error::other)
+        tokio::task::spawn_blocking(look).await.map_err(io::Error::other)
     }
 
     /// Those that are another than before, of those that were watched before.
@@ -103,17 +147,17 @@ pub(crate) async fn watch(
     running: watch::Receiver<Arc<ServerConfig>>,
     requests: mpsc::Sender<Request>,
 ) {
-    let look = async || {
+    let look = async |before: &Watched| {
         let others = named(&running.borrow());
-        Watched::look(&file.path, others).await
+        Watched::look(&file.path, others, before.clone()).await
     };
-    let Ok(mut seen) = look().await else { return };
+    let Ok(mut seen) = look(&Watched::default()).await else { return };
     if let Some((_, stamp)) = seen.0.first_mut() {
         *stamp = file.seen;
     }
     loop {
         tokio::time::sleep(LOOK).await;
-        let Ok(mut found) = look().await else { return };
+        let Ok(mut found) = look(&seen).await else { return };
         if found.changed(&seen).next().is_none() {
             // The configuration may name others than before.
             seen = found;
@@ -121,7 +165,7 @@ pub(crate) async fn watch(
         }
         for _ in 0..SETTLE_TRIES {
             tokio::time::sleep(SETTLE).await;
-            let Ok(again) = look().await else { return };
+            let Ok(again) = look(&seen).await else { return };
             if std::mem::replace(&mut found, again.clone()) == again {
                 break;
             }
@@ -160,6 +204,27 @@ mod tests {
         check(&[("a", stamp(1)), ("b", stamp(1)), ("c", Stamp::Absent)], &[]);
         check(&[("a", stamp(2)), ("c", stamp(1))], &["a", "c"]);
         check(&[("a", stamp(1)), ("b", Stamp::Absent), ("new", stamp(9))], &["b"]);
+    }
+
+    #[tokio::test]
+    async fn a_file_replaced_between_its_load_and_the_first_look_is_another_and_said_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (config, cert) = (folder.path().join("server.yaml"), folder.path().join("cert.pem"));
+        fs::write(&config, "x").expect("written");
+        let loaded = |text: &str| vec![Named { path: cert.clone(), text: Secret::new(text) }];
+        for (there, was_replaced) in [("old", false), ("new", true), ("older", true), ("ol", true)] {
+            fs::write(&cert, there).expect("written");
+            let first = Watched::look(&config, loaded("old"), Watched::default()).await.expect("a look");
+            assert_eq!(first.0[1].1 == Stamp::NotAsLoaded, was_replaced, "{there}");
+            let second = Watched::look(&config, loaded("old"), first.clone()).await.expect("a look");
+            assert_eq!(second.changed(&first).count(), usize::from(was_replaced), "{there}");
+            let third = Watched::look(&config, loaded("old"), second.clone()).await.expect("a look");
+            assert_eq!(third.changed(&second).count(), 0, "{there}");
+        }
+        // One that a newer configuration names is looked at in the same way.
+        let before = Watched(vec![(config.clone(), Stamp::of(&config))]);
+        let found = Watched::look(&config, loaded("another"), before).await.expect("a look");
+        assert_eq!(found.0[1].1, Stamp::NotAsLoaded);
     }
 
     #[test]
