@@ -9,12 +9,12 @@ use std::sync::Arc;
 use llmgw_config::ServerConfig;
 use llmgw_config::server::Auth;
 use llmgw_control::tenants::{Builder, Built, Seats, Watch};
-use llmgw_control::{Answer, Ask, Desk};
+use llmgw_control::{Answer, Ask, Deed, Desk};
 use llmgw_ctl::{OfflineAnswer, OfflineDesk};
 use llmgw_router::message::CoreMessage;
 use llmgw_router::tenants::{Kept, Tenants};
 use llmgw_runtime::mailbox::{Latest, Post};
-use llmgw_side::{Asked, Told};
+use llmgw_side::{Act, Asked, Told};
 use llmgw_store::{OpenOptions, Store, StoreError};
 use llmgw_types::{CoreId, KeyIdx, TenantSnapshot};
 
@@ -154,18 +154,29 @@ impl Seats for CoreSeats {
     }
 }
 
-/// Answers what the side runtime passes on.
-pub(crate) fn desk(store: Option<Store>, keys: Option<&Keys>) -> llmgw_side::Desk {
+/// Answers what the side runtime passes on, and has recorded what it does itself.
+pub(crate) fn desk(store: Option<Store>, keys: Option<&Keys>) -> Arc<dyn llmgw_side::Desk> {
     let desk = Desk::new(store);
     let desk = match keys {
         Some(keys) => desk.waking(keys.watch.waker()),
         None => desk,
     };
-    Arc::new(move |asked: &Asked| {
+    Arc::new(OfSide(desk))
+}
+
+struct OfSide(Desk);
+
+impl llmgw_side::Desk for OfSide {
+    fn answer(&self, asked: &Asked) -> Told {
         let Asked { method, path, query, body, actor } = asked;
-        let Answer { status, body, allow } = desk.answer(&Ask { verb: method, path, query, body, actor });
+        let Answer { status, body, allow } = self.0.answer(&Ask { verb: method, path, query, body, actor });
         Told { status, body, allow }
-    })
+    }
+
+    fn note(&self, act: Act) -> Result<(), String> {
+        let Act { actor, action, target: (kind, id), before, after } = act;
+        self.0.note(Deed { actor, action, target: (kind, id), before, after })
+    }
 }
 
 /// Answers on a store's file, for a command line.

@@ -68,6 +68,18 @@ pub struct Answer {
     pub allow: Option<String>,
 }
 
+/// What somebody did that is no change of the store, for the record.
+#[derive(Debug)]
+pub struct Deed {
+    pub actor: String,
+    pub action: &'static str,
+    /// To what kind of thing, and to which.
+    pub target: (&'static str, String),
+    /// JSON.
+    pub before: String,
+    pub after: String,
+}
+
 /// The desk. Owner: any thread that may wait for a disk.
 #[derive(Debug)]
 pub struct Desk {
@@ -131,6 +143,27 @@ impl Desk {
             Ok(body) => answered(200, &body),
             Err(refusal) => refused(&refusal),
         }
+    }
+
+    /// Puts a deed on the audit trail; a server without a store has none. Cost: waits for the disk.
+    ///
+    /// Errors: the store cannot be written.
+    pub fn note(&self, deed: Deed) -> Result<(), String> {
+        let Some(store) = &self.store else { return Ok(()) };
+        let Deed { actor, action, target: (kind, id), before, after } = deed;
+        // Only whole JSON is handed in; something else is shown as the text it is.
+        let json = |text: String| serde_json::from_str(&text).unwrap_or(Value::String(text));
+        let event = Event {
+            seq: 0,
+            ts: i64::try_from(Wall::now().0).unwrap_or(i64::MAX),
+            actor,
+            action: action.to_owned(),
+            target_type: kind.to_owned(),
+            target_id: id,
+            before: Some(json(before)),
+            after: Some(json(after)),
+        };
+        store.write(move |tx| tx.audit(&event)).map(drop).map_err(|error: StoreError| error.to_string())
     }
 
     pub(crate) fn store(&self) -> Result<&Store, Refusal> {

@@ -16,4 +16,4 @@ pub mod tenants;
 #[cfg(test)]
 mod tests;
 
-pub use desk::{Answer, Ask, Desk, Verb};
+pub use desk::{Answer, Ask, Deed, Desk, Verb};

@@ -55,7 +55,7 @@ use llmgw_router::prefix::StampTable;
 use llmgw_router::readiness::Readiness;
 use llmgw_runtime::mailbox::{Latest, Post};
 
-pub use page::desk::{Asked, Desk, Told};
+pub use page::desk::{Act, Asked, Desk, Told};
 pub use reload::{Cause, ReloadError, Reloaded};
 pub use run::{Handle, Side, StartError};
 pub use watch_file::ConfigFile;
@@ -87,7 +87,7 @@ pub struct SideSetup {
     /// Where operators connect, bound already.
     pub admin: TcpListener,
     /// Who answers what the side runtime itself does not know of the admin API; none: nobody.
-    pub desk: Option<Desk>,
+    pub desk: Option<Arc<dyn Desk>>,
     /// What the journal of usage counts; none where nothing is kept.
     pub usage: Option<Arc<llmgw_journal::Cells>>,
 }

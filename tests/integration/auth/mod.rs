@@ -3,6 +3,9 @@
 
 mod rig;
 
+mod acts;
+mod endings;
+mod figure;
 mod limits;
 mod rights;
 mod store;

@@ -6,8 +6,8 @@
 //! | POST | `/endpoints/{name}/drain`, `/endpoints/{name}/undrain` | the endpoint as it is then |
 //! | POST | `/reload` | what changed, and what needs a restart |
 //!
-//! What is not here is asked at the [`desk`]. Errors have the shape of those that clients get. Writes drain cells,
-//! nothing else.
+//! What is not here is asked at the [`desk`]. Errors have the shape of those that clients get. What changes something
+//! is put on the audit trail. Writes drain cells, nothing else.
 
 use std::net::IpAddr;
 
@@ -22,7 +22,8 @@ use llmgw_router::endpoint::BreakerState;
 use llmgw_types::BoardSlot;
 use serde_json::{Value, json};
 
-use super::{JSON, Sources, desk, refusal, respond, token, wrong_method};
+use super::desk::{self, Act};
+use super::{JSON, Sources, refusal, respond, token, wrong_method};
 use crate::reload::{self, Cause, ReloadError, Reloaded};
 
 /// Where the API begins.
@@ -39,16 +40,17 @@ pub(super) async fn answer(
     if let Some(refused) = token::refused(request.headers(), admin_token.as_ref(), sources.is_loopback) {
         return refused;
     }
+    let actor = desk::actor_of(request.headers(), peer, admin_token.is_some());
     let parts: Vec<&str> = below.split('/').skip(1).collect();
     let (is_read, is_write) = (request.method() == Method::GET, request.method() == Method::POST);
     match parts.as_slice() {
         ["endpoints"] if is_read => respond(StatusCode::OK, JSON, endpoints(sources).to_string()),
         ["endpoints"] => wrong_method("use GET", "GET"),
         ["endpoints", _, "drain" | "undrain"] | ["reload"] if !is_write => wrong_method("use POST", "POST"),
-        ["endpoints", name, act @ ("drain" | "undrain")] => drain(sources, name, *act == "drain"),
-        ["reload"] => reloaded(reload::ask(&sources.requests, Cause::Api).await),
+        ["endpoints", name, act @ ("drain" | "undrain")] => drain(sources, name, *act == "drain", actor).await,
+        ["reload"] => reload(sources, actor).await,
         _ => match &sources.desk {
-            Some(asked) => desk::answer(request, below, peer, admin_token.is_some(), asked).await,
+            Some(asked) => desk::answer(request, below, actor, asked).await,
             None => refusal(StatusCode::NOT_FOUND, "not_found", "there is /endpoints and /reload below /api/v1"),
         },
     }
@@ -97,7 +99,7 @@ fn described(endpoint: &EndpointConfig, slot: BoardSlot, sources: &Sources) -> V
     })
 }
 
-fn drain(sources: &Sources, written: &str, is_draining: bool) -> Response<Full<Bytes>> {
+async fn drain(sources: &Sources, written: &str, is_draining: bool, actor: String) -> Response<Full<Bytes>> {
     let config = sources.running.borrow().clone();
     let view = sources.view.borrow().clone();
     let name = decoded(written);
@@ -119,12 +121,21 @@ fn drain(sources: &Sources, written: &str, is_draining: bool) -> Response<Full<B
         } else {
             tracing::info!(replica, "endpoint taken back by an operator");
         }
+        let state = |is_draining: bool| json!({ "is_draining": is_draining }).to_string();
+        let (action, target) = if is_draining { ("endpoint.drain", replica) } else { ("endpoint.undrain", replica) };
+        let (before, after) = (state(!is_draining), state(is_draining));
+        desk::note(
+            sources.desk.as_ref(),
+            Act { actor, action, target: ("endpoint", target.to_owned()), before, after },
+        )
+        .await;
     }
     respond(StatusCode::OK, JSON, json!({ "endpoint": described(endpoint, slot, sources) }).to_string())
 }
 
-fn reloaded(outcome: Result<Reloaded, ReloadError>) -> Response<Full<Bytes>> {
-    match outcome {
+async fn reload(sources: &Sources, actor: String) -> Response<Full<Bytes>> {
+    let before = json!({ "generation": sources.view.borrow().generation }).to_string();
+    match reload::ask(&sources.requests, Cause::Api).await {
         Ok(Reloaded { changes, generation }) => {
             let body = json!({
                 "generation": generation,
@@ -132,6 +143,8 @@ fn reloaded(outcome: Result<Reloaded, ReloadError>) -> Response<Full<Bytes>> {
                 "changes": changes_json(&changes),
                 "needs_restart": changes.needs_restart.iter().map(setting).collect::<Vec<_>>(),
             });
+            let (target, after) = (("server", "configuration".to_owned()), body.to_string());
+            desk::note(sources.desk.as_ref(), Act { actor, action: "config.reload", target, before, after }).await;
             respond(StatusCode::OK, JSON, body.to_string())
         }
         Err(error) => {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ALLOW, HeaderValue};
+use hyper::header::{ALLOW, HeaderMap, HeaderValue};
 use hyper::{Request, Response, StatusCode};
 
 use super::{JSON, refusal, respond};
@@ -46,18 +46,46 @@ pub struct Told {
     pub allow: Option<String>,
 }
 
-/// Who answers. Called on a thread that may wait, by more than one at once.
-pub type Desk = Arc<dyn Fn(&Asked) -> Told + Send + Sync>;
+/// What an operator did to this server itself.
+#[derive(Debug)]
+pub struct Act {
+    /// As far as that is known.
+    pub actor: String,
+    /// What was done: `endpoint.drain`.
+    pub action: &'static str,
+    /// To what kind of thing, and to which.
+    pub target: (&'static str, String),
+    /// JSON, as it was and as it is.
+    pub before: String,
+    pub after: String,
+}
+
+/// Who answers. Called on threads that may wait, by more than one at once.
+pub trait Desk: Send + Sync {
+    /// Answers a question.
+    fn answer(&self, asked: &Asked) -> Told;
+
+    /// Puts on the record what was done. Errors: why it is not there.
+    fn note(&self, act: Act) -> Result<(), String>;
+}
+
+/// Has an act recorded. It was done: what cannot be recorded is said in the log, whole.
+pub(super) async fn note(desk: Option<&Arc<dyn Desk>>, act: Act) {
+    let Some(desk) = desk.cloned() else { return };
+    let Act { actor, action, target: (_, target), .. } = &act;
+    let (actor, action, target) = (actor.clone(), *action, target.clone());
+    let noted = tokio::task::spawn_blocking(move || desk.note(act)).await;
+    if let Err(error) = noted.unwrap_or_else(|_| Err("the server met a fault of its own".to_owned())) {
+        tracing::warn!(error, actor, action, target, "what an operator did is not on the audit trail");
+    }
+}
 
 pub(super) async fn answer(
     request: Request<Incoming>,
     below: &str,
-    peer: Option<IpAddr>,
-    has_token: bool,
-    desk: &Desk,
+    actor: String,
+    desk: &Arc<dyn Desk>,
 ) -> Response<Full<Bytes>> {
-    let claimed = request.headers().get(ACTOR_HEADER).and_then(|value| value.to_str().ok());
-    let actor = actor(claimed, peer, has_token);
     let (method, query) = (request.method().to_string(), request.uri().query().unwrap_or_default().to_owned());
     let body = Limited::new(request.into_body(), BODY_BYTES_MAX).collect();
     let body = match tokio::time::timeout(BODY_TIME, body).await {
@@ -69,7 +97,7 @@ pub(super) async fn answer(
         Err(_) => return refusal(StatusCode::REQUEST_TIMEOUT, "limit_exceeded", "the body did not arrive in time"),
     };
     let (desk, asked) = (desk.clone(), Asked { method, path: below.to_owned(), query, body, actor });
-    let Ok(told) = tokio::task::spawn_blocking(move || desk(&asked)).await else {
+    let Ok(told) = tokio::task::spawn_blocking(move || desk.answer(&asked)).await else {
         return refusal(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the server met a fault of its own");
     };
     let status = StatusCode::from_u16(told.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -78,6 +106,12 @@ pub(super) async fn answer(
         response.headers_mut().insert(ALLOW, allow);
     }
     response
+}
+
+/// Who asks.
+pub(super) fn actor_of(headers: &HeaderMap, peer: Option<IpAddr>, has_token: bool) -> String {
+    let claimed = headers.get(ACTOR_HEADER).and_then(|value| value.to_str().ok());
+    actor(claimed, peer, has_token)
 }
 
 /// What is known of who asks: what they say, by what they were let in, and from where.

@@ -47,7 +47,7 @@ pub(crate) struct Sources {
     /// Where wishes for a reload go.
     pub requests: mpsc::Sender<Request>,
     /// Who answers the rest of the admin API.
-    pub desk: Option<crate::Desk>,
+    pub desk: Option<Arc<dyn crate::Desk>>,
     /// What the journal of usage counts, where there is one.
     pub usage: Option<Arc<llmgw_journal::Cells>>,
     /// Whether only this machine reaches the page.
