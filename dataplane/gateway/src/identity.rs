@@ -69,15 +69,21 @@ pub fn caller<'h>(
 
 /// The credential that the headers show.
 ///
-/// Errors: they show two that differ: whose request it is must not depend on which of them is read.
+/// Errors: they show two that differ, or one header stands there twice: whose request it is must not depend on which of
+/// them is read, here or by whoever stands in front.
 fn credential<'h>(headers: impl Iterator<Item = (&'h [u8], &'h [u8])>) -> Result<Option<&'h [u8]>, ApiError> {
     let mut found: Option<&[u8]> = None;
+    let mut seen = [false; 2];
     for (name, value) in headers {
-        let shown = match name.len() {
-            13 if name.eq_ignore_ascii_case(b"authorization") => bearer(value),
-            9 if name.eq_ignore_ascii_case(b"x-api-key") => Some(value),
+        let (of, shown) = match name.len() {
+            13 if name.eq_ignore_ascii_case(b"authorization") => (0, bearer(value)),
+            9 if name.eq_ignore_ascii_case(b"x-api-key") => (1, Some(value)),
             _ => continue,
         };
+        if std::mem::replace(&mut seen[of], true) {
+            let message = "the same header was sent twice to show a key; send it once";
+            return Err(ApiError::new(Reason::BadRequest, message));
+        }
         let Some(shown) = shown.map(<[u8]>::trim_ascii).filter(|shown| !shown.is_empty()) else { continue };
         if found.is_some_and(|other| other != shown) {
             let message = "two different keys were sent, in Authorization and x-api-key headers; send one";

@@ -60,6 +60,44 @@ fn without_a_key_that_works_nothing_reaches_an_engine_and_the_answer_says_why() 
 }
 
 #[test]
+fn whatever_stands_in_a_keys_place_is_refused_and_harms_nobody() {
+    let rig = Rig::start();
+    let key = rig.key("alice", Value::Null);
+    let long = format!("Bearer {}", "x".repeat(8_000));
+    let check = |lines: &[&[u8]], status: u16| {
+        let lines = lines.iter().flat_map(|line| [line, &b"\r\n"[..]].concat()).collect::<Vec<u8>>();
+        let head = [&b"GET /v1/models HTTP/1.1\r\nHost: a\r\nConnection: close\r\n"[..], &lines, b"\r\n"].concat();
+        let reply = llmgw_test_kit::raw::call(rig.gateway.addr(), &head);
+        assert_eq!(reply.status, status, "{:?}: {}", String::from_utf8_lossy(&lines), reply.text());
+        assert_eq!(error_of(&reply).0, status);
+    };
+    for value in [
+        "Bearer",
+        "Bearer ",
+        "Bearer  ",
+        "bearer x",
+        "Bearer \u{5bc6}\u{94a5}",
+        "\u{1f980}",
+        "Bearer a b",
+        "Basic eA==",
+    ] {
+        check(&[format!("Authorization: {value}").as_bytes()], 401);
+    }
+    check(&[b"Authorization: Bearer \xff\xfe"], 401);
+    check(&[b"x-api-key:"], 401);
+    check(&["x-api-key: \u{5bc6}".as_bytes()], 401);
+    check(&[format!("Authorization: {long}").as_bytes()], 401);
+    // More than any head may be.
+    let huge = format!("Authorization: Bearer {}", "x".repeat(70_000));
+    check(&[huge.as_bytes()], 431);
+    let good = format!("Authorization: Bearer {key}");
+    check(&[good.as_bytes(), good.as_bytes()], 400);
+    check(&[good.as_bytes(), b"Authorization: Bearer sk-other"], 400);
+    assert_eq!(rig.get(&key, "/v1/models").status, 200);
+    rig.gateway.finish(&[]);
+}
+
+#[test]
 fn a_request_that_is_refused_for_its_key_leaves_the_connection_to_the_next_unless_it_has_a_body() {
     let rig = Rig::start();
     let key = rig.key("alice", Value::Null);
