@@ -186,6 +186,41 @@ fn a_damaged_file_is_not_served_from() {
     }
 }
 
+/// Trial C11: a log that was torn by a crash of the machine.
+#[test]
+fn a_log_torn_anywhere_leaves_whole_acts_in_order() {
+    let world = World::new();
+    for at in 0..40 {
+        let row = organization(&format!("org-{at}"), &format!("org {at}"));
+        let act = move |tx: &Tx<'_>| {
+            tx.add_organization(&row)?;
+            tx.audit(&event(&row.id)).map(drop)
+        };
+        world.store.write(act).expect("written");
+    }
+    // What the disk has while the store is open: nothing of this was put into the file itself yet.
+    let path = world.store.path().to_owned();
+    let log = fs::read(path.with_extension("db-wal")).expect("a log");
+    let (torn, mut most) = (tempfile::tempdir().expect("a folder"), 0);
+    for cut in (0..=12).map(|part| log.len() * part / 12) {
+        let left = torn.path().join(format!("{cut}.db"));
+        fs::copy(&path, &left).expect("a copy");
+        let mut bytes = log[..cut].to_vec();
+        // The last sector that was under way holds anything.
+        let from = bytes.len().saturating_sub(300);
+        bytes[from..].fill(0x5a);
+        fs::write(left.with_extension("db-wal"), bytes).expect("written");
+        let store = Store::open(OpenOptions::new(&left)).expect("sound");
+        let (count, events) = (organization_count(&store), store.read(|rows| rows.events(&Wanted::default())));
+        let events = events.expect("read");
+        assert_eq!(events.len(), count, "{cut}: both halves of every act, or neither");
+        assert!(count >= most && count < 40, "{cut}: {count} after {most}");
+        assert!(events.iter().zip((0..count).rev()).all(|(event, at)| event.target_id == format!("org-{at}")));
+        most = count;
+    }
+    assert!(most > 20, "the log held {most} acts");
+}
+
 #[test]
 fn a_full_disk_is_told_and_what_is_there_can_still_be_read() {
     let folder = tempfile::tempdir().expect("a folder");
