@@ -34,6 +34,8 @@ const PARTS: &[(&str, u64)] = &[
     ("head/parse-request", 1_000),
     ("head/parse-response", 1_000),
     ("head/write-request", 1_000),
+    ("keys/digest", 5_000),
+    ("keys/look-up/1000", 50_000),
     ("limits/from-lease", 5_000),
     ("limits/by-owner", 2_000),
 ];

@@ -48,7 +48,7 @@ macro_rules! part {
     };
 }
 
-pub(crate) static PARTS: [Part; 53] = [
+pub(crate) static PARTS: [Part; 54] = [
     part!("decide/max-score/5", decide::alone(5, "max-score", 1); clean, bar 500.0),
     part!("decide/max-score/100", decide::alone(100, "max-score", 1); clean, bar 4_000.0),
     part!("decide/max-score/1000", decide::alone(1_000, "max-score", 1); clean, bar 30_000.0),
@@ -91,6 +91,7 @@ pub(crate) static PARTS: [Part; 53] = [
     part!("head/parse-response", head::parse_response()),
     part!("head/write-request", head::write_request()),
     part!("keys/digest", keys::hash(); clean),
+    part!("keys/look-up/1000", keys::known(1_000); clean),
     part!("keys/look-up/100000", keys::known(100_000); clean, bar 100.0),
     part!("keys/look-up-in-vain/100000", keys::unknown(100_000); clean, bar 100.0),
     part!("keys/swap/100000", keys::swap(100_000); clean, bar 200_000.0),
