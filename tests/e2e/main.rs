@@ -13,6 +13,7 @@ mod newcomer;
 mod official;
 #[cfg(feature = "real-vllm")]
 mod priority_vllm;
+mod refusals;
 mod streams;
 #[cfg(feature = "real-vllm")]
 mod vllm;
