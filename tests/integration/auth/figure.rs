@@ -17,6 +17,7 @@ const ROUNDS: usize = 10;
 /// Connections, of which each core has some.
 const CONNECTIONS: usize = 16;
 
+#[expect(clippy::print_stdout, reason = "a figure is told")]
 #[test]
 fn the_time_until_a_revoked_key_is_refused_on_every_core() {
     let rig = Rig::start();
