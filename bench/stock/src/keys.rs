@@ -8,12 +8,12 @@ use hyper::HeaderMap;
 use llmgw_config::ServerConfig;
 use llmgw_config::server::Auth;
 use llmgw_control::tenants::{Builder, Seats, Watch};
-use llmgw_control::{Answer, Ask, Desk};
+use llmgw_control::{Answer, Ask, Deed, Desk};
 use llmgw_gateway::error::{ApiError, Reason};
 use llmgw_gateway::identity::{self, Rights, Stranger};
 use llmgw_kit::clock::Wall;
 use llmgw_router::tenants::{Kept, Tenants};
-use llmgw_side::{Asked, Told};
+use llmgw_side::{Act, Asked, Told};
 use llmgw_store::{OpenOptions, Store};
 use llmgw_types::tenants::Caller;
 use llmgw_types::{KeyIdx, TenantSnapshot};
@@ -110,16 +110,27 @@ impl Seats for Seat {
     }
 }
 
-/// Answers what the side runtime passes on of the admin API.
-pub(crate) fn desk(store: Option<Store>, watch: Option<&Watch>) -> llmgw_side::Desk {
+/// Answers what the side runtime passes on of the admin API, and has recorded what it does itself.
+pub(crate) fn desk(store: Option<Store>, watch: Option<&Watch>) -> Arc<dyn llmgw_side::Desk> {
     let desk = Desk::new(store);
     let desk = match watch {
         Some(watch) => desk.waking(watch.waker()),
         None => desk,
     };
-    Arc::new(move |asked: &Asked| {
+    Arc::new(OfSide(desk))
+}
+
+struct OfSide(Desk);
+
+impl llmgw_side::Desk for OfSide {
+    fn answer(&self, asked: &Asked) -> Told {
         let Asked { method, path, query, body, actor } = asked;
-        let Answer { status, body, allow } = desk.answer(&Ask { verb: method, path, query, body, actor });
+        let Answer { status, body, allow } = self.0.answer(&Ask { verb: method, path, query, body, actor });
         Told { status, body, allow }
-    })
+    }
+
+    fn note(&self, act: Act) -> Result<(), String> {
+        let Act { actor, action, target, before, after } = act;
+        self.0.note(Deed { actor, action, target, before, after })
+    }
 }
