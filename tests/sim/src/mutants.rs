@@ -77,7 +77,6 @@ pub(crate) const ALL: &[(&str, Mutant)] = &[
     ("return of a slice lost", Mutant::Limits(LimitFault::SliceLost)),
     ("lease after revoke", Mutant::Limits(LimitFault::LeaseAfterRevoke)),
     ("refusal without recall", Mutant::Limits(LimitFault::RefusesWithoutRecall)),
-    ("slices asked back once, whatever changes", Mutant::Limits(LimitFault::RecallsOnce)),
     ("lease kept after its recall", Mutant::Limits(LimitFault::KeepsAfterRecall)),
     ("window charged at the grant of the slice", Mutant::Limits(LimitFault::ChargesAtGrant)),
     ("lease lapses by the owner's clock", Mutant::Limits(LimitFault::LapsesByOwnersClock)),

@@ -20,11 +20,31 @@ pub(super) struct Held {
     pub(super) closed: u16,
     /// Asked for its slices, and has not answered.
     pub(super) is_recalled: bool,
-    /// The tick of the newest slice: for the simulator's mistake alone.
+    /// The tick of the newest answer that may have brought one.
     pub(super) since: u32,
+    /// How often slices of the least size would have to be doubled for one to last about a second.
+    pub(super) doublings: u8,
+    /// The tick of the newest slice.
+    pub(super) lent: u32,
 }
 
+/// More doublings of a slice there are not: it is more than anybody uses.
+pub(super) const DOUBLINGS_MAX: u8 = 30;
+
 impl Held {
+    /// A slice is about to be lent: it is twice the last where that lasted no second, and less the longer it lasted.
+    /// Answer: how often the least is to be doubled.
+    pub(super) fn lend(&mut self, tick: u32) -> u8 {
+        self.doublings = match tick.saturating_sub(self.lent) {
+            _ if self.lent == 0 => 0,
+            0 | 1 => DOUBLINGS_MAX.min(self.doublings + 1),
+            2 | 3 => self.doublings,
+            ticks => self.doublings.saturating_sub(u8::try_from(ticks / 4).unwrap_or(u8::MAX)),
+        };
+        self.lent = tick;
+        self.doublings
+    }
+
     /// Whether there may be something of a slice in its hand.
     pub(super) fn has_slice(&self) -> bool {
         self.slices != self.closed

@@ -12,8 +12,6 @@ pub enum Fault {
     LeaseAfterRevoke,
     /// The owner refuses without asking for slices back.
     RefusesWithoutRecall,
-    /// Slices are asked back once for an ask, whatever limits change while they come.
-    RecallsOnce,
     /// A home core answers a recall and keeps its lease.
     KeepsAfterRecall,
     /// A slice is charged to the window when it is given.

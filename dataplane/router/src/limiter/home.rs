@@ -137,6 +137,7 @@ impl<F: Faults> Home<F> {
             return Reserved::Refused(refused_for_good(table, chain, measure, &ask));
         }
         let measures = chain.measures();
+        let mut lacks = measures;
         if let Some(lease) = self.leases.get_mut(number as usize).and_then(Option::as_deref_mut)
             && lease.keep
         {
@@ -153,13 +154,15 @@ impl<F: Faults> Home<F> {
                 let go = Reservation { chain: number, org: chain.org, version, measures, ask, tick: now.tick, second };
                 let remaining = lease.remaining();
                 if lease.is_low(measures) && !lease.is_refilling {
-                    let what = Want::Refill;
-                    let refill = reserve_of(self.core, REFILL | u64::from(number), table, chain, number, ask, what);
+                    let want = (lease.lacking(measures, &ask), Want::Refill);
+                    let refill = reserve_of(self.core, REFILL | u64::from(number), table, chain, number, ask, want);
                     lease.is_refilling = send(chain.org, ToOwner::Reserve(refill));
                     self.tally.refills += u64::from(lease.is_refilling);
                 }
                 self.tally.from_lease += 1;
                 return Reserved::Go(go, remaining);
+            } else {
+                lacks = lease.lacking(measures, &ask);
             }
         }
         if self.asked.len() >= ASKED_MAX {
@@ -173,7 +176,7 @@ impl<F: Faults> Home<F> {
         if let Some(asked) = self.asked.get_mut(row) {
             asked.number = question;
         }
-        let asked = reserve_of(self.core, question, table, chain, number, ask, Want::Use);
+        let asked = reserve_of(self.core, question, table, chain, number, ask, (lacks, Want::Use));
         if !send(chain.org, ToOwner::Reserve(asked)) {
             self.asked.remove(row);
             return Reserved::Overloaded;
@@ -203,8 +206,10 @@ impl<F: Faults> Home<F> {
             let number = (verdict.number & !REFILL) as u32;
             let lease = self.lease(number);
             lease.is_refilling = false;
-            // Nothing more is to be had for the moment.
-            lease.full = lease.left;
+            if matches!(verdict.word, Word::Yes { slice, .. } if slice.is_zero()) {
+                // Nothing more is to be had for the moment.
+                lease.full = lease.left;
+            }
             let org = lease.org;
             self.take_slice(table, number, org, verdict, now, &mut to(&mut send, org));
             return None;
@@ -255,13 +260,16 @@ impl<F: Faults> Home<F> {
             lease.pay_refunds(number, send);
             lease.report(core, number, Back::All, Answers::Nothing, &self.faults, send);
         }
-        if !lease.keep || is_other {
+        let is_new = !lease.keep || is_other;
+        if is_new {
             let span = table.chain(number).map_or(Period::ALWAYS, |chain| table.span(chain, second));
             (lease.span, lease.second, lease.version) = (Some(span), second, version);
         }
         (lease.slices, lease.org, lease.keep, lease.touched) = (slices, org, true, now.tick);
         lease.left += slice;
-        lease.full = lease.left;
+        for measure in Measure::ALL.into_iter().filter(|measure| is_new || slice.of(*measure) > 0) {
+            lease.full.set(measure, lease.left.of(measure));
+        }
         if !std::mem::replace(&mut lease.is_active, true) {
             self.active.push(number);
         }
@@ -321,7 +329,9 @@ impl<F: Faults> Home<F> {
         }
         let is_of_now = |lease: &&mut Lease| lease.span.is_some_and(|span| span.has(it.second));
         let blurs = faults.planted(Fault::OldPeriodCounted) || faults.planted(Fault::LeaseOverPeriod);
-        match lease.filter(|lease| is_of_now(lease) || blurs) {
+        // What was used beyond the reservation is the owner's to know at once, unless what is in hand covers it.
+        let covers = |lease: &&mut Lease| lease.left.units + back.units >= 0;
+        match lease.filter(|lease| is_of_now(lease) || blurs).filter(covers) {
             Some(lease) => {
                 lease.left += back;
                 lease.used.units += units;
@@ -460,9 +470,10 @@ fn reserve_of(
     chain: &Chain,
     chain_number: u32,
     ask: Amounts,
-    what: Want,
+    (lacks, what): (Measures, Want),
 ) -> Reserve {
-    Reserve { home, number, org: chain.org, chain: chain_number, generation: table.generation() as u32, ask, what }
+    let generation = table.generation() as u32;
+    Reserve { home, number, org: chain.org, chain: chain_number, generation, ask, lacks, what }
 }
 
 fn to(send: &mut impl Say, org: u64) -> impl FnMut(ToOwner) {

@@ -8,7 +8,7 @@ use llmgw_types::CoreId;
 use super::message::{Remaining, Report, Settle, ToOwner};
 use super::{Fault, Faults, Now};
 use crate::quota::window::WINDOW_TICKS;
-use crate::quota::{Amounts, Chain, Measures, Period};
+use crate::quota::{Amounts, Chain, Measure, Measures, Period};
 
 /// Ticks whose refunds one lease gathers; what finds no room is sent before.
 const REFUNDS_MAX: usize = WINDOW_TICKS as usize + 1;
@@ -68,6 +68,15 @@ impl Lease {
             requests: self.beside.requests.max(0).saturating_add(self.left.requests),
             tokens: self.beside.tokens.max(0).saturating_add(self.left.tokens),
         }
+    }
+
+    /// Of what there is less than half of what there was after the newest slice, or less than a request asks for.
+    pub(super) fn lacking(&self, measures: Measures, ask: &Amounts) -> Measures {
+        let is_low = |measure: &Measure| {
+            let (full, left) = (self.full.of(*measure), self.left.of(*measure));
+            full == 0 || left < full / 2 || left < ask.of(*measure)
+        };
+        measures.iter().filter(is_low).fold(Measures::default(), Measures::with)
     }
 
     pub(super) fn is_low(&self, measures: Measures) -> bool {

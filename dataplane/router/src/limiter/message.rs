@@ -3,7 +3,7 @@
 
 use llmgw_types::CoreId;
 
-use crate::quota::{Amounts, Measure, Scope};
+use crate::quota::{Amounts, Measure, Measures, Scope};
 
 /// From a home core to the owner of an organisation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +28,8 @@ pub struct Reserve {
     /// The low half of the table's generation by which it asks.
     pub generation: u32,
     pub ask: Amounts,
+    /// Of what the home core has little in hand: of nothing else is more lent to it.
+    pub lacks: Measures,
     pub what: Want,
 }
 

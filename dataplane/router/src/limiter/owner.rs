@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use ahash::AHashMap;
 use llmgw_types::CoreId;
 
-use super::books::{Books, Free};
+use super::books::{Books, DOUBLINGS_MAX, Free};
 use super::message::{
     Look, Refused, Remaining, Report, Reserve, Settle, Standing, ToHome, ToOwner, Verdict, Want, Word,
 };
@@ -23,6 +23,10 @@ const SLICE_REQUESTS_MIN: i64 = 8;
 const SLICE_ASKS_MIN: i64 = 4;
 /// And so many places at once.
 const SLICE_PARALLEL_MIN: i64 = 2;
+/// What a key is lent that begins, if there is so much: requests, so many times the tokens and units of the first.
+const SLICE_REQUESTS: i64 = 16;
+/// And places at once.
+const SLICE_PARALLEL: i64 = 4;
 
 /// What an owner went through, added up until it is taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,8 +48,6 @@ struct Org {
     parked: VecDeque<Reserve>,
     /// Recalls that are not answered.
     recalls_out: u32,
-    /// For the first of those parked, slices were asked back: for the simulator's mistake alone.
-    is_recalled: bool,
     /// Chains of which slices are out.
     leased: Vec<u32>,
 }
@@ -59,6 +61,8 @@ pub struct Owner<F = Sound> {
     early: Vec<u64>,
     /// The latest second that was seen: it does not go back.
     second: u32,
+    /// How often slices are doubled from the first on.
+    doublings: u8,
     faults: F,
     pub tally: OwnerTally,
 }
@@ -82,9 +86,16 @@ impl<F: Faults> Owner<F> {
             books: Books::new(core_count),
             early: Vec::new(),
             second: 0,
+            doublings: 0,
             faults,
             tally: OwnerTally::default(),
         }
+    }
+
+    /// The same, with slices so many times doubled from the first on: the simulator's worlds lend little and much.
+    #[must_use]
+    pub fn lending(self, doublings: u8) -> Self {
+        Self { doublings, ..self }
     }
 
     /// Hears a home core.
@@ -210,7 +221,6 @@ impl<F: Faults> Owner<F> {
                     return;
                 }
                 org.parked.pop_front();
-                org.is_recalled = false;
                 let remaining = Remaining::default();
                 send(asked.home, ToHome::Verdict(Verdict { number: asked.number, remaining, word: Word::Free }));
                 continue;
@@ -225,10 +235,8 @@ impl<F: Faults> Owner<F> {
             let refused = if fits_all || is_refill {
                 None
             } else {
-                let is_done = org.is_recalled && faults.planted(Fault::RecallsOnce);
-                if !is_done && !faults.planted(Fault::RefusesWithoutRecall) {
+                if !faults.planted(Fault::RefusesWithoutRecall) {
                     // Each time: what lacks room may have changed while slices were on their way back.
-                    org.is_recalled = true;
                     let sent = recall(books, org, table, chain, &asked, now, faults, send);
                     org.recalls_out += sent;
                     self.tally.recalls += u64::from(sent);
@@ -253,7 +261,12 @@ impl<F: Faults> Owner<F> {
                     let slice = if org.recalls_out > 0 || org.parked.len() > 1 {
                         Amounts::default()
                     } else {
-                        slice(&free, chain, &asked.ask, self.core_count)
+                        let most = share(&free, chain, &asked, self.core_count);
+                        let wanted = most.and_then(|most| {
+                            let doublings = books.held(asked.chain, asked.home)?.lend(now.tick);
+                            Some(slice(&most, &asked, doublings.saturating_add(self.doublings)))
+                        });
+                        wanted.unwrap_or_default()
                     };
                     if !slice.is_zero() {
                         self.tally.slices += 1;
@@ -280,7 +293,6 @@ impl<F: Faults> Owner<F> {
                 }
             };
             org.parked.pop_front();
-            org.is_recalled = false;
             let remaining = remaining(&free);
             send(asked.home, ToHome::Verdict(Verdict { number: asked.number, remaining, word }));
         }
@@ -386,11 +398,12 @@ fn why(
     longest.unwrap_or(Refused { measure, scope, of_model: false, limit: 0, retry_s: Some(1) })
 }
 
-/// What is lent to one home core: half of its share of what is free, unless that is too little to be worth it.
-fn slice(free: &Free, chain: &Chain, ask: &Amounts, core_count: u32) -> Amounts {
-    let mut slice = Amounts::default();
+/// The most that one home core may be lent: half of its share of what is free; none where that is too little to be
+/// worth it.
+fn share(free: &Free, chain: &Chain, asked: &Reserve, core_count: u32) -> Option<Amounts> {
+    let mut most = Amounts::default();
     let cores = i64::from(core_count.max(1));
-    for measure in chain.measures().iter() {
+    for measure in chain.measures().iter().filter(|measure| asked.lacks.has(*measure)) {
         let Some(free) = free[measure as usize] else { continue };
         let share = (free / (2 * cores)).max(0).min(match measure {
             Measure::Requests | Measure::Parallel => COUNT_MAX,
@@ -399,12 +412,27 @@ fn slice(free: &Free, chain: &Chain, ask: &Amounts, core_count: u32) -> Amounts 
         let least = match measure {
             Measure::Requests => SLICE_REQUESTS_MIN,
             Measure::Parallel => SLICE_PARALLEL_MIN,
-            Measure::Tokens | Measure::Budget => ask.of(measure).saturating_mul(SLICE_ASKS_MIN),
+            Measure::Tokens | Measure::Budget => asked.ask.of(measure).saturating_mul(SLICE_ASKS_MIN),
         };
         if share < least {
-            return Amounts::default();
+            return None;
         }
-        slice.set(measure, share);
+        most.set(measure, share);
+    }
+    Some(most)
+}
+
+/// What is lent of that: what a key uses in about a second, by how fast it used its slices until now. Else the first
+/// few keys below a level would have all of it, and the others none.
+fn slice(most: &Amounts, asked: &Reserve, doublings: u8) -> Amounts {
+    let mut slice = Amounts::default();
+    for measure in Measure::ALL {
+        let least = match measure {
+            Measure::Requests => SLICE_REQUESTS,
+            Measure::Parallel => SLICE_PARALLEL,
+            Measure::Tokens | Measure::Budget => asked.ask.of(measure).max(1).saturating_mul(SLICE_REQUESTS),
+        };
+        slice.set(measure, most.of(measure).min(least.saturating_mul(1 << doublings.min(DOUBLINGS_MAX))));
     }
     slice
 }

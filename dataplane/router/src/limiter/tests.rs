@@ -246,6 +246,30 @@ fn at_half_of_a_limit_hardly_anybody_waits_for_the_owner() {
 }
 
 #[test]
+fn keys_that_share_a_level_have_slices_however_many_they_are() {
+    const KEYS: u32 = 1000;
+    let limits = [
+        (Measure::Requests, 1 << 40),
+        (Measure::Tokens, 1 << 40),
+        (Measure::Parallel, 1 << 40),
+        (Measure::Budget, 1 << 50),
+    ];
+    let levels: Vec<Level> =
+        (0..KEYS).map(|_| level(Scope::Key, &limits)).chain([level(Scope::Org, &limits)]).collect();
+    let rows: Vec<[u32; 2]> = (0..KEYS).map(|key| [key, KEYS]).collect();
+    let chains: Vec<&[u32]> = rows.iter().map(<[u32; 2]>::as_slice).collect();
+    let mut rig = Rig::new(1, &levels, &chains);
+    for _ in 0..5 {
+        for key in 0..KEYS {
+            let it = rig.ask(0, key, 1000, 1_000_000_000).expect("there is room");
+            rig.end(0, it, used(1000, 1_000_000_000));
+        }
+    }
+    assert_eq!(rig.hops, u64::from(KEYS), "each asked its owner once");
+    assert_eq!(rig.owner.tally.recalls, 0);
+}
+
+#[test]
 fn slices_are_taken_back_before_anybody_is_refused() {
     let limits = [(Measure::Requests, 100)];
     let mut rig = Rig::new(2, &[level(Scope::Key, &limits)], &[&[0]]);
@@ -282,8 +306,8 @@ fn a_limit_that_changes_while_slices_come_back_has_what_it_lacks_asked_for_too()
     let chains: [&[u32]; 2] = [&[0, 1], &[2, 1]];
     let mut rig = Rig::new(2, &levels(1_000), &chains);
     // Both cores have a slice; that of the other chain does not matter as long as the organisation has enough.
-    rig.ask(1, 0, 1, 0).unwrap();
-    rig.ask(0, 1, 1, 0).unwrap();
+    rig.ask(1, 0, 4, 0).unwrap();
+    rig.ask(0, 1, 8, 0).unwrap();
     assert!(rig.homes[1].in_hand(0).0.tokens > 20 && rig.homes[0].in_hand(1).0.tokens > 90);
     let (ask, up) = (Amounts::of_request(80, 0), &mut rig.up);
     let reserved = rig.homes[0].reserve(&rig.table, 0, ask, rig.now, |_, message| {

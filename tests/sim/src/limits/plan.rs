@@ -40,6 +40,8 @@ pub(crate) struct Plan {
     pub(crate) lane_capacity: usize,
     /// Whether limits are few and large, so that most is lent out.
     pub(crate) lends: bool,
+    /// How often slices are doubled from the first on.
+    pub(crate) doublings: u8,
     /// Unix seconds.
     pub(crate) wall: i64,
     pub(crate) calendars: Vec<Calendar>,
@@ -67,6 +69,7 @@ impl Plan {
             keys: orgs + chance.below(4),
             tokens_max: 1 + chance.below(if lends { 3 } else { 30 }),
             lends,
+            doublings: if lends { [0, 20, 20, 20] } else { [0, 0, 2, 20] }[chance.below(4) as usize],
             excess: [0, 0, 50, 300][chance.below(4) as usize],
             publications: [0, 0, 3, 20][chance.below(4) as usize],
             wall_steps: [0, 0, 3][chance.below(3) as usize],

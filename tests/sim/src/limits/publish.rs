@@ -19,6 +19,31 @@ impl World {
         self.log(|| format!("limits {generation} are published: {what:?}"));
     }
 
+    /// While an ask waits at an owner for slices to come back: a limit is lowered into what is held of it, so that the
+    /// ask needs others back as well. Answer: whether there was one to lower.
+    pub(super) fn tighten(&mut self, owner: usize) -> bool {
+        let now = self.now();
+        let row = self.chance.below(self.shape.levels.len() as u32);
+        let measure = Measure::ALL[self.chance.below(4) as usize];
+        let Some(limit) = self.shape.levels[row as usize].limits[measure as usize] else { return false };
+        if self.owner_of(self.shape.org_of_level(row).into()) != owner {
+            return false;
+        }
+        let (counted, held) = self.owners[owner].at_level(row, now);
+        let (counted, held) = (counted[measure as usize], held[measure as usize]);
+        let to = counted + 1 + i64::from(self.chance.below(u32::try_from(held).unwrap_or(0).max(1)));
+        if held == 0 || to >= limit {
+            return false;
+        }
+        self.shape.lower(row, measure, to);
+        self.newest = Rc::new(self.shape.limits());
+        self.fired.count(Trouble::LimitLowered);
+        let generation = self.newest.table.generation();
+        self.log(|| format!("limits {generation} are published: {measure:?} of level {row} lowered to {to}"));
+        self.adopt(owner);
+        true
+    }
+
     pub(super) fn adopt(&mut self, core: usize) {
         let (limits, now) = (self.newest.clone(), self.now());
         let before = std::mem::replace(&mut self.tables[core], limits.clone());

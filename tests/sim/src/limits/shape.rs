@@ -122,12 +122,25 @@ impl Shape {
         let row = chance.below(self.levels.len() as u32);
         let before = self.levels[row as usize].clone();
         let what = self.change_level(row, chance);
+        self.changed(row, &before);
+        what
+    }
+
+    /// A limit that is there is lowered to that.
+    pub(super) fn lower(&mut self, row: u32, measure: Measure, to: i64) {
+        self.generation += 1;
+        let before = self.levels[row as usize].clone();
+        self.set(row, measure, Some(to));
+        self.changed(row, &before);
+    }
+
+    /// A level is another than before.
+    fn changed(&mut self, row: u32, before: &Level) {
         let windows = |level: &Level| [Measure::Requests, Measure::Tokens].map(|of| level.limit(of).is_some());
         let after = &self.levels[row as usize];
-        let is_other = windows(&before) != windows(after) || is_there(&before) != is_there(after);
+        let is_other = windows(before) != windows(after) || is_there(before) != is_there(after);
         let chains = (0..self.versions.len() as u32).filter(|chain| self.rows(*chain).has(row));
         chains.collect::<Vec<_>>().into_iter().for_each(|chain| self.renew(chain, is_other));
-        what
     }
 
     fn change_level(&mut self, row: u32, chance: &mut Chance) -> Trouble {

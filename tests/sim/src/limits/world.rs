@@ -112,7 +112,7 @@ impl World {
             now_ns: 100 * TICK_NS,
             wall_offset: plan.wall - 100,
             homes: (0..cores as u32).map(|core| Home::with(CoreId(core), Planted(mutant))).collect(),
-            owners: (0..cores).map(|_| Owner::with(cores as u32, Planted(mutant))).collect(),
+            owners: (0..cores).map(|_| Owner::with(cores as u32, Planted(mutant)).lending(plan.doublings)).collect(),
             tables: vec![limits.clone(); cores],
             newest: limits,
             up: lanes(cores),
@@ -183,6 +183,13 @@ impl World {
         }
         if self.chance_of(plan.publications) {
             return self.publish();
+        }
+        // Also, and more often, while an ask waits for slices to come back.
+        if let Some(owner) = self.owners.iter().position(|owner| owner.parked_count() > 0)
+            && self.chance_of(plan.publications * 10)
+            && self.tighten(owner)
+        {
+            return;
         }
         if self.chance_of(plan.wall_steps) {
             let by = i64::from(self.chance.below(7200)) - 3600;
