@@ -27,6 +27,7 @@ mod attempt;
 mod connection;
 mod core;
 mod cut;
+mod digits;
 mod door;
 mod evidence;
 mod finish;

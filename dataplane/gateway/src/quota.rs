@@ -18,6 +18,7 @@ use llmgw_types::tenants::Caller;
 
 use crate::arrived::{Arrived, Resolved};
 use crate::core::Core;
+use crate::digits::Digits;
 use crate::error::{ApiError, Reason};
 use crate::finish::Finish;
 use crate::intake::Intake;
@@ -224,34 +225,5 @@ impl Rates {
             draft.header(remaining, Digits::of(rate.remaining, "").as_bytes());
             draft.header(reset, Digits::of(rate.reset_s.into(), "s").as_bytes());
         }
-    }
-}
-
-/// A number in text, on the stack.
-#[derive(Default)]
-struct Digits {
-    bytes: [u8; 24],
-    len: usize,
-}
-
-impl Digits {
-    fn of(number: i64, unit: &str) -> Self {
-        let mut digits = Self::default();
-        // Room for every i64 and a unit.
-        let _ = write!(digits, "{number}{unit}");
-        digits
-    }
-
-    fn as_bytes(&self) -> &[u8] {
-        self.bytes.get(..self.len).unwrap_or_default()
-    }
-}
-
-impl std::fmt::Write for Digits {
-    fn write_str(&mut self, text: &str) -> std::fmt::Result {
-        let room = self.bytes.get_mut(self.len..self.len + text.len()).ok_or(std::fmt::Error)?;
-        room.copy_from_slice(text.as_bytes());
-        self.len += text.len();
-        Ok(())
     }
 }

@@ -11,6 +11,7 @@ use llmgw_openai::error::ErrorBody;
 use llmgw_runtime::race;
 use llmgw_runtime::timer::timeout;
 
+use crate::digits::Digits;
 use crate::door::ClientIo;
 use crate::error::{ApiError, Reason};
 use crate::finish::Finish;
@@ -211,27 +212,5 @@ pub(crate) fn add_stream_headers(draft: &mut ResponseDraft, answer: &ResponseHea
     }
     if answer.header("x-accel-buffering").is_none() {
         draft.header("x-accel-buffering", "no");
-    }
-}
-
-/// A number in text, on the stack.
-#[derive(Default)]
-struct Digits {
-    bytes: [u8; 20],
-    len: usize,
-}
-
-impl Digits {
-    fn as_bytes(&self) -> &[u8] {
-        self.bytes.get(..self.len).unwrap_or_default()
-    }
-}
-
-impl std::fmt::Write for Digits {
-    fn write_str(&mut self, text: &str) -> std::fmt::Result {
-        let room = self.bytes.get_mut(self.len..self.len + text.len()).ok_or(std::fmt::Error)?;
-        room.copy_from_slice(text.as_bytes());
-        self.len += text.len();
-        Ok(())
     }
 }
