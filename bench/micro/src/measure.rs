@@ -21,6 +21,8 @@ pub(crate) struct Plan {
 pub(crate) enum Clock {
     /// CPU time of the thread that does it.
     Cpu,
+    /// CPU time of other threads that it is done by.
+    Threads,
     /// Time that passes, where two threads work together.
     Wall,
 }

@@ -21,7 +21,7 @@ pub(crate) fn json(figures: &[Figure], plan: Plan) -> String {
     let rows = figures.iter().map(|figure| {
         json!({
             "name": figure.name,
-            "clock": if figure.timing.clock == Clock::Cpu { "cpu" } else { "wall" },
+            "clock": if figure.timing.clock == Clock::Wall { "wall" } else { "cpu" },
             "median_ns": figure.timing.median_ns,
             "low_ns": figure.timing.low_ns,
             "high_ns": figure.timing.high_ns,
@@ -39,7 +39,8 @@ pub(crate) fn page(figures: &[Figure], plan: Plan) -> String {
         "# What the parts cost, one by one\n\n`cargo x bench micro --save`: {} rounds of 20 ms or more a part.\n\
          {}.\n\n\
          One operation, median over the rounds, with the quickest and the slowest round. CPU time of the thread that\n\
-         does it, but for the lanes and the page, where two threads work together and time that passes is shown.\n\
+         does it, but for the lanes and the page, where two threads work together and time that passes is shown;\n\
+         the journal's threads do nothing else.\n\
          Allocations are that thread's, an operation. Bars are the project's own; a time is never a test.\n\n\
          | part | median | lowest to highest | allocations | bar |\n|---|---|---|---|---|\n",
         plan.rounds,
@@ -75,7 +76,7 @@ fn time(ns: f64) -> String {
 
 fn allocations(figure: &Figure) -> String {
     match (figure.timing.clock, figure.timing.allocations) {
-        (Clock::Wall, _) => "-".to_owned(),
+        (Clock::Wall | Clock::Threads, _) => "-".to_owned(),
         (Clock::Cpu, 0.0) => "0".to_owned(),
         (Clock::Cpu, some) => format!("{some:.2}"),
     }

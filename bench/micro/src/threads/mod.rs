@@ -1,18 +1,20 @@
-//! The parts that need two threads or more: lanes between cores, decisions beside a core that decides too, the metrics
-//! page of a side runtime.
+//! The parts that need two threads or more: lanes between cores, decisions beside a core that decides too, the journal
+//! of usage, the metrics page of a side runtime.
 
 mod decide;
+mod journal;
 mod lanes;
 mod page;
 mod prefix;
 
 use crate::measure::{Figure, Plan, Timing};
 
-pub(crate) const NAMES: [&str; 6] = [
+pub(crate) const NAMES: [&str; 7] = [
     "decide/max-score/100/beside-another",
     "lane/round-trip/asleep",
     "lane/round-trip/32-at-once",
     "lane/one-way",
+    "journal/at-40000-a-second",
     "page/100",
     "prefix/behind-an-owner/16KB",
 ];
@@ -26,6 +28,10 @@ pub(crate) fn measure(name: &str, plan: Plan) -> Result<Vec<Figure>, String> {
         "lane/round-trip/asleep" => lanes::round_trip(plan, 1)?,
         "lane/round-trip/32-at-once" => lanes::round_trip(plan, 32)?,
         "lane/one-way" => lanes::one_way(plan)?,
+        "journal/at-40000-a-second" => {
+            let figures = journal::at_a_rate(plan)?.into_iter();
+            return Ok(figures.map(|(name, timing)| figure(name, timing, None, false)).collect());
+        }
         "prefix/behind-an-owner/16KB" => prefix::behind_an_owner(plan, 16 << 10)?,
         _ => page::through_the_admin_address(plan)?,
     };
