@@ -31,6 +31,8 @@ pub(super) enum Crash {
 struct File {
     /// As whoever reads it now sees it.
     seen: Vec<u8>,
+    /// Bytes of that before the last write.
+    seen_before: usize,
     /// As it is after a crash, at the least.
     kept: Vec<u8>,
     /// Bytes from there to there were given up by a sync that failed: later ones do not bring them.
@@ -220,6 +222,7 @@ impl Files for Disk {
         if let Some(file) = state.files.get_mut(file) {
             assert!(at >= file.kept.len(), "what was committed is written over");
             assert!(at <= file.seen.len(), "a hole is left");
+            file.seen_before = at;
             file.seen.truncate(at);
             file.seen.extend_from_slice(&bytes[..fits]);
         }
@@ -228,7 +231,10 @@ impl Files for Disk {
 
     fn sync(&mut self, file: &mut String, bring: Bring) -> Syncing {
         let (disk, name) = (self.0.clone(), file.clone());
-        let to = self.0.borrow().files.get(file).map_or(0, |file| file.seen.len());
+        let is_late = self.0.borrow().mutant == Some(Mutant::WrittenLater);
+        // To the writer it began with this call. With that mistake it began a write before.
+        let length = |file: &File| if is_late { file.seen_before.max(file.kept.len()) } else { file.seen.len() };
+        let to = self.0.borrow().files.get(file).map_or(0, length);
         let mut has_bytes = false;
         Box::pin(poll_fn(move |cx| {
             let mut state = disk.borrow_mut();

@@ -31,6 +31,8 @@ enum Mutant {
     NoSync,
     /// A segment is synced, and that there is one is not.
     NoFolderSync,
+    /// A commit says that what was written after it began is on the disk.
+    WrittenLater,
     /// A segment is taken away whose records are not in the store.
     NotStored,
 }
@@ -38,6 +40,7 @@ enum Mutant {
 const MUTANTS: &[(&str, Mutant)] = &[
     ("missing fdatasync", Mutant::NoSync),
     ("missing sync of the folder", Mutant::NoFolderSync),
+    ("a commit acknowledges what was written after it began", Mutant::WrittenLater),
     ("taken away before it is stored", Mutant::NotStored),
 ];
 
@@ -137,7 +140,7 @@ fn all_mutants(steps: u64) -> Result<(), String> {
         let mut seeds = 1..=MUTANT_SEEDS;
         let found = seeds.find_map(|seed| Some((seed, world::run(seed, steps, Some(*mutant)).err()?)));
         let (seed, broken) = found.ok_or_else(|| format!("{name}: not found within {MUTANT_SEEDS} seeds"))?;
-        println!("{name:<42} seed {seed:>3}: {broken}");
+        println!("{name:<56} seed {seed:>3}: {broken}");
     }
     Ok(())
 }
