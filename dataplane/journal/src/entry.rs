@@ -83,7 +83,9 @@ impl<'a> Entry<'a> {
     }
 
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.record_id.to_le_bytes());
+        let mut numbers = [0; NUMBERS_BYTES];
+        let mut rest = &mut numbers[..];
+        put(&mut rest, self.record_id.to_le_bytes());
         for number in [
             self.admitted_at,
             self.ended_at,
@@ -95,10 +97,11 @@ impl<'a> Entry<'a> {
             self.duration_ms,
             self.queue_ms.unwrap_or(NONE),
         ] {
-            out.extend_from_slice(&number.to_le_bytes());
+            put(&mut rest, number.to_le_bytes());
         }
-        out.extend_from_slice(&self.status.to_le_bytes());
-        out.push(u8::from(self.is_estimated));
+        put(&mut rest, self.status.to_le_bytes());
+        put(&mut rest, [u8::from(self.is_estimated)]);
+        out.extend_from_slice(&numbers);
         for text in self.texts() {
             let text = shortened(text);
             // Cut to 512 bytes.
@@ -152,6 +155,16 @@ impl<'a> Entry<'a> {
             queue_ms,
         })
     }
+}
+
+/// Writes to the front of what is left.
+///
+/// # Panics
+/// When less is left: a mistake of [`Entry::encode`].
+fn put<const N: usize>(rest: &mut &mut [u8], bytes: [u8; N]) {
+    let (front, more) = std::mem::take(rest).split_at_mut(N);
+    front.copy_from_slice(&bytes);
+    *rest = more;
 }
 
 fn taken<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {

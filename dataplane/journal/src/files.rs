@@ -33,7 +33,7 @@ pub trait Files {
     /// Makes a segment; there is none of that name.
     fn create(&mut self, name: &str) -> impl Future<Output = io::Result<Self::File>>;
     /// Writes at a place in it. What is written may be lost until it was synced.
-    fn write(&mut self, file: &mut Self::File, at: u64, bytes: Vec<u8>) -> impl Future<Output = io::Result<()>>;
+    fn write(&mut self, file: &mut Self::File, at: u64, bytes: &[u8]) -> impl Future<Output = io::Result<()>>;
     /// Brings what was written to it until now onto the disk, whatever happens to the machine then. More may be
     /// written meanwhile, of which this says nothing. One at a time.
     fn sync(&mut self, file: &mut Self::File, bring: Bring) -> Syncing;
@@ -77,8 +77,8 @@ impl Files for StdFiles {
         ready(OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map(Arc::new))
     }
 
-    fn write(&mut self, file: &mut Arc<File>, at: u64, bytes: Vec<u8>) -> impl Future<Output = io::Result<()>> {
-        let file = file.clone();
+    fn write(&mut self, file: &mut Arc<File>, at: u64, bytes: &[u8]) -> impl Future<Output = io::Result<()>> {
+        let (file, bytes) = (file.clone(), bytes.to_vec());
         self.writes.make(move || file.write_all_at(&bytes, at))
     }
 

@@ -34,6 +34,9 @@ const EMPTY_IDLE: Duration = Duration::from_millis(10);
 /// How long that while is.
 const IDLE_AFTER: Duration = Duration::from_millis(500);
 
+/// Records that are taken from a ring before their names are: names cost as much as a record.
+const BATCH_RECORDS: usize = 64;
+
 /// What the rows and slots in records mean.
 pub trait Names {
     /// Model and pool of a metric row; nothing for a row of no pool.
@@ -202,13 +205,14 @@ fn run(driver: Driver, source: Source, sink: &Sink) {
 /// Empties the rings and writes until it is stopped.
 async fn write<F: Files, P: Future<Output = ()>>(mut writer: Writer<F>, source: Source, pause: impl Fn(Duration) -> P) {
     let Source { rings, names, is_stopped } = source;
-    let mut rings = Rings { rings, names, waiting: writer.waiting(), busy_at: Mono::now() };
+    let mut rings = Rings::new(rings, names, writer.waiting());
     loop {
         // Seen before the rings are emptied: what came before the stop is written.
         let is_last = is_stopped.load(Ordering::Acquire);
         let now = Mono::now();
         for at in 0..rings.rings.len() {
-            if rings.empty(at) {
+            rings.empty(at);
+            if rings.waiting.is_half_full() {
                 // Before the next one, so that memory need not hold them all.
                 turn(&mut writer, &mut rings, &pause).await;
             }
@@ -253,26 +257,36 @@ struct Rings {
     rings: Vec<Arc<ArrayQueue<UsageRecord>>>,
     names: NewestNames,
     waiting: Rc<Waiting>,
+    /// Records that were taken and have no names yet; empty between two calls.
+    batch: Vec<UsageRecord>,
     /// When something was found in one.
     busy_at: Mono,
 }
 
 impl Rings {
-    /// Takes what lies in one of them; what comes meanwhile may wait for the next time. Answer: whether there was
-    /// something.
-    fn empty(&mut self, at: usize) -> bool {
-        let Some(ring) = self.rings.get(at) else { return false };
-        let count = ring.len();
-        for _ in 0..count {
-            let Some(record) = ring.pop() else { break };
-            // Taken after the record: whatever it names has been published.
-            let names = (self.names)();
-            self.waiting.take(&entry(&record, &*names));
-        }
-        if count > 0 {
+    fn new(rings: Vec<Arc<ArrayQueue<UsageRecord>>>, names: NewestNames, waiting: Rc<Waiting>) -> Self {
+        Self { rings, names, waiting, batch: Vec::with_capacity(BATCH_RECORDS), busy_at: Mono::now() }
+    }
+
+    /// Takes what lies in one of them; what comes meanwhile may wait for the next time.
+    fn empty(&mut self, at: usize) {
+        let Some(ring) = self.rings.get(at) else { return };
+        let mut left = ring.len();
+        if left > 0 {
             self.busy_at = Mono::now();
         }
-        count > 0
+        while left > 0 {
+            self.batch.extend(std::iter::from_fn(|| ring.pop()).take(left.min(BATCH_RECORDS)));
+            if self.batch.is_empty() {
+                return;
+            }
+            left -= self.batch.len();
+            // Taken after the records: whatever they name has been published.
+            let names = (self.names)();
+            for record in self.batch.drain(..) {
+                self.waiting.take(&entry(&record, &*names));
+            }
+        }
     }
 }
 

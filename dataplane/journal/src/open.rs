@@ -11,7 +11,7 @@ use std::time::Duration;
 use llmgw_kit::clock::Mono;
 
 use crate::files::{Bring, Files, Syncing};
-use crate::segment::{self, FRAME_HEAD_BYTES, HEAD_BYTES, Salt};
+use crate::segment::{self, HEAD_BYTES, Salt};
 
 /// An open segment.
 pub(crate) struct Open<F> {
@@ -87,16 +87,16 @@ impl<F> Open<F> {
         self.commit.is_some()
     }
 
-    /// Adds a record that is encoded; [`Self::write`] writes it.
-    pub(crate) fn add(&mut self, entry: &[u8]) {
-        segment::frame_of(entry, self.salt, &mut self.pending);
+    /// Adds a record by its frame, whatever the checksum of that is; [`Self::write`] writes it.
+    pub(crate) fn add(&mut self, frame: &[u8]) {
+        segment::add_frame(frame, self.salt, &mut self.pending);
         self.count += 1;
     }
 
     /// Writes what was added.
     pub(crate) async fn write(&mut self, files: &mut impl Files<File = F>) -> io::Result<()> {
         let at = self.committed + self.written as u64;
-        let new = self.pending.get(self.written..).unwrap_or_default().to_vec();
+        let new = self.pending.get(self.written..).unwrap_or_default();
         files.write(&mut self.file, at, new).await?;
         self.written = self.pending.len();
         Ok(())
@@ -139,20 +139,16 @@ impl<F> Open<F> {
         Ok(Some(Brought { bytes: bytes as u64, records: count, time: Mono::now().since(began) }))
     }
 
-    /// The records that are not on the disk, encoded, in order.
-    pub(crate) fn take_back(&mut self) -> Vec<Box<[u8]>> {
+    /// Frames of the records that are not on the disk, in order, and how many they are.
+    pub(crate) fn take_back(&mut self) -> (Vec<u8>, u64) {
         let head = if self.committed == 0 { HEAD_BYTES } else { 0 };
-        let pending = std::mem::take(&mut self.pending);
-        (self.written, self.count, self.commit) = (0, 0, None);
-        segment::encoded_of(pending.get(head..).unwrap_or_default())
+        let (mut frames, count) = (std::mem::take(&mut self.pending), std::mem::take(&mut self.count));
+        (self.written, self.commit) = (0, None);
+        frames.drain(..head.min(frames.len()));
+        (frames, count)
     }
 
     pub(crate) fn into_file(self) -> F {
         self.file
     }
-}
-
-/// Bytes that a record takes in a segment.
-pub(crate) fn frame_bytes(entry: &[u8]) -> u64 {
-    (FRAME_HEAD_BYTES + entry.len()) as u64
 }

@@ -69,7 +69,7 @@ impl Files for RingFiles {
         }
     }
 
-    async fn write(&mut self, file: &mut Rc<BufferedFile>, at: u64, bytes: Vec<u8>) -> io::Result<()> {
+    async fn write(&mut self, file: &mut Rc<BufferedFile>, at: u64, bytes: &[u8]) -> io::Result<()> {
         let mut done = 0;
         while let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty()) {
             match file.write_at(rest.to_vec(), at + done as u64).await.map_err(plain)? {

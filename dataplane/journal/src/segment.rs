@@ -45,30 +45,50 @@ pub fn salt_of(head: &[u8]) -> Option<Salt> {
 
 /// Appends an entry's frame.
 pub fn frame(entry: &Entry<'_>, salt: Salt, out: &mut Vec<u8>) {
-    let mut encoded = Vec::new();
-    entry.encode(&mut encoded);
-    frame_of(&encoded, salt, out);
+    let at = out.len();
+    frame_without_checksum(entry, out);
+    seal(out.get_mut(at..).unwrap_or_default(), salt);
 }
 
 /// Appends the frame of an entry that is encoded already.
 pub fn frame_of(encoded: &[u8], salt: Salt, out: &mut Vec<u8>) {
+    let at = out.len();
     // An entry is far shorter than 2^32.
-    let length = (encoded.len() as u32).to_le_bytes();
-    out.extend_from_slice(&length);
-    out.extend_from_slice(&crc32c(salt.0, &[&length, encoded]).to_le_bytes());
+    out.extend_from_slice(&(encoded.len() as u32).to_le_bytes());
+    out.extend_from_slice(&[0; 4]);
     out.extend_from_slice(encoded);
+    seal(out.get_mut(at..).unwrap_or_default(), salt);
 }
 
-/// The encoded entries of frames that were just made, to be framed anew for another segment.
-pub(crate) fn encoded_of(mut frames: &[u8]) -> Vec<Box<[u8]>> {
-    let mut entries = Vec::new();
-    while let Some((length, rest)) = frames.split_first_chunk::<4>() {
-        let entry_bytes = u32::from_le_bytes(*length) as usize;
-        let Some((entry, rest)) = rest.get(4..).and_then(|rest| rest.split_at_checked(entry_bytes)) else { break };
-        entries.push(entry.into());
-        frames = rest;
+/// Appends an entry's frame for a segment that is not known yet.
+pub(crate) fn frame_without_checksum(entry: &Entry<'_>, out: &mut Vec<u8>) {
+    let at = out.len();
+    out.extend_from_slice(&[0; FRAME_HEAD_BYTES]);
+    entry.encode(out);
+    let entry_bytes = (out.len() - at - FRAME_HEAD_BYTES) as u32;
+    if let Some(length) = out.get_mut(at..).and_then(|frame| frame.first_chunk_mut()) {
+        *length = entry_bytes.to_le_bytes();
     }
-    entries
+}
+
+/// Appends a frame of another segment, or of none.
+pub(crate) fn add_frame(frame: &[u8], salt: Salt, out: &mut Vec<u8>) {
+    let at = out.len();
+    out.extend_from_slice(frame);
+    seal(out.get_mut(at..).unwrap_or_default(), salt);
+}
+
+/// Gives a frame its checksum.
+fn seal(frame: &mut [u8], salt: Salt) {
+    let Some((length, rest)) = frame.split_first_chunk_mut::<4>() else { return };
+    let Some((checksum, entry)) = rest.split_first_chunk_mut::<4>() else { return };
+    *checksum = crc32c(salt.0, &[length, entry]).to_le_bytes();
+}
+
+/// The first of frames that were just made, whatever their checksums are; nothing where there is none.
+pub(crate) fn first_frame(frames: &[u8]) -> Option<&[u8]> {
+    let length = frames.first_chunk::<4>()?;
+    frames.get(..FRAME_HEAD_BYTES + u32::from_le_bytes(*length) as usize)
 }
 
 /// What stands where a frame is looked for.
@@ -163,8 +183,10 @@ mod tests {
     fn frames_are_taken_apart_and_framed_for_another_segment() {
         let (bytes, _) = segment(3, "a");
         let mut other = head(Salt::of("b")).to_vec();
-        for entry in encoded_of(&bytes[HEAD_BYTES..]) {
-            frame_of(&entry, Salt::of("b"), &mut other);
+        let mut frames = &bytes[HEAD_BYTES..];
+        while let Some(frame) = first_frame(frames) {
+            add_frame(frame, Salt::of("b"), &mut other);
+            frames = &frames[frame.len()..];
         }
         assert_eq!(other, segment(3, "b").0);
     }

@@ -124,9 +124,9 @@ impl<F: Files> Writer<F> {
         if let Err(error) = self.settle(now).await {
             self.failed(&error, now).await;
         }
-        let left = self.waiting.len();
+        let left = self.waiting.count();
         if left > 0 {
-            self.cells.lost.add(left as u64);
+            self.cells.lost.add(left);
             self.cells.came.add(-i64::try_from(left).unwrap_or(i64::MAX));
             tracing::error!(records = left, "usage records are lost: the journal could not be written to the end");
         }
@@ -200,22 +200,26 @@ impl<F: Files> Writer<F> {
 
     /// Whether the next entry fits into the open segment, or into a new one where none is open, and into the journal.
     fn fits(&self) -> bool {
-        let frame = self.waiting.next_bytes();
-        // A segment takes one entry, however small its bound is.
-        let in_segment = self.open.as_ref().is_none_or(|open| {
-            open.is_fresh() || open.committed() + open.pending() + frame <= self.options.segment_bytes
+        self.waiting.next_bytes() <= self.space()
+    }
+
+    /// Bytes that the open segment, or a new one where none is open, may get now. The reader can only make it more.
+    fn space(&self) -> u64 {
+        let in_segment = self.open.as_ref().map_or(u64::MAX, |open| {
+            let left = self.options.segment_bytes.saturating_sub(open.committed() + open.pending());
+            // A segment takes one entry, however small its bound is.
+            if open.is_fresh() { left.max(self.waiting.next_bytes()) } else { left }
         });
         let pending = self.leaving.as_ref().map_or(0, Open::pending)
             + self.open.as_ref().map_or(HEAD_BYTES as u64, Open::pending);
-        in_segment && self.tail.bytes() + pending + frame <= self.options.bytes_max
+        in_segment.min(self.options.bytes_max.saturating_sub(self.tail.bytes() + pending))
     }
 
     /// Moves what waits behind what is written, as far as there is room.
     fn fill(&mut self) {
-        while !self.waiting.is_empty() && self.fits() {
-            let Some(open) = &mut self.open else { return };
-            let Some(entry) = self.waiting.next() else { return };
-            open.add(&entry);
+        let space = self.space();
+        if let Some(open) = &mut self.open {
+            self.waiting.go(space, |frame| open.add(frame));
         }
     }
 
@@ -279,7 +283,8 @@ impl<F: Files> Writer<F> {
         self.again_at = Some(now + self.options.again_after);
         // The newest first, since each goes before all that waits.
         for mut segment in [self.open.take(), self.leaving.take()].into_iter().flatten() {
-            self.waiting.put_back(segment.take_back());
+            let (frames, count) = segment.take_back();
+            self.waiting.put_back(frames, count);
             self.close(Some(segment)).await;
         }
     }

@@ -210,7 +210,7 @@ impl Files for Disk {
         ready(made)
     }
 
-    fn write(&mut self, file: &mut String, at: u64, bytes: Vec<u8>) -> impl Future<Output = io::Result<()>> {
+    fn write(&mut self, file: &mut String, at: u64, bytes: &[u8]) -> impl Future<Output = io::Result<()>> {
         let mut state = self.0.borrow_mut();
         let mut outcome = state.op();
         let free = state.bytes_max.saturating_sub(state.used());
