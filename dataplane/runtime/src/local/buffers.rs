@@ -4,8 +4,8 @@
 //! waits for them: an idle connection holds none. Lent out by completions, given back within the same turn. The kernel
 //! takes them in turn, so only as many circulate as were ever wanted at once: few enough to stay in the cache.
 
-use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 use std::io;
+use std::ptr;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use io_uring::IoUring;
@@ -62,8 +62,8 @@ impl Buffers {
     /// Errors: the kernel refuses (before Linux 5.19).
     pub(super) fn share(uring: &IoUring, count: u16) -> io::Result<Self> {
         assert!(count.is_power_of_two(), "a ring of buffers has a power of two of them");
-        let ring = pages(usize::from(count) * size_of::<BufRingEntry>()).cast::<BufRingEntry>();
-        let bytes = pages(usize::from(count) * BUFFER_BYTES);
+        let ring = pages(usize::from(count) * size_of::<BufRingEntry>())?.cast::<BufRingEntry>();
+        let bytes = pages(usize::from(count) * BUFFER_BYTES)?;
         // SAFETY: page-aligned, zeroed, as long as `count` entries, and never freed.
         unsafe { uring.submitter().register_buf_ring(ring as u64, count, GROUP)? };
         let links = vec![Link::default(); usize::from(count)];
@@ -143,17 +143,13 @@ impl Buffers {
     }
 }
 
-/// Zeroed whole pages.
-fn pages(bytes: usize) -> *mut u8 {
-    let Ok(layout) = Layout::from_size_align(bytes.max(PAGE).next_multiple_of(PAGE), PAGE) else {
-        unreachable!("a few MiB are a valid size");
-    };
-    // SAFETY: the size is not zero.
-    let pages = unsafe { alloc_zeroed(layout) };
-    if pages.is_null() {
-        handle_alloc_error(layout);
-    }
-    pages
+/// Zeroed whole pages from the system, in RAM only once they are used: an allocator that is asked for zeroed pages writes
+/// zeros to all of them. Errors: there are none left.
+fn pages(bytes: usize) -> io::Result<*mut u8> {
+    let (bytes, access) = (bytes.max(PAGE).next_multiple_of(PAGE), libc::PROT_READ | libc::PROT_WRITE);
+    // SAFETY: a new mapping, at a place that the system chooses.
+    let pages = unsafe { libc::mmap(ptr::null_mut(), bytes, access, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0) };
+    if pages == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(pages.cast()) }
 }
 
 #[cfg(test)]
@@ -177,6 +173,17 @@ mod tests {
             bytes
         });
         took.collect()
+    }
+
+    #[test]
+    fn buffers_that_nobody_was_lent_are_not_in_ram() {
+        let Ok(uring) = IoUring::new(8) else { return };
+        let Ok(buffers) = Buffers::share(&uring, 1024) else { return };
+        let mut is_in_ram = vec![0u8; 1024 * BUFFER_BYTES / PAGE];
+        // SAFETY: the block is mapped, and there is a byte for each of its pages.
+        let asked = unsafe { libc::mincore(buffers.bytes.cast(), 1024 * BUFFER_BYTES, is_in_ram.as_mut_ptr()) };
+        assert_eq!(asked, 0);
+        assert_eq!(is_in_ram.iter().filter(|page| **page & 1 == 1).count(), 0);
     }
 
     #[test]
