@@ -45,7 +45,7 @@ pub(crate) async fn run(core: Rc<Core>, tcp: Tcp) {
                     conn.writer.close_after();
                 }
                 let mut finish = Finish::begin(&core, Mono::now(), head.method());
-                if without_panic(serve(&core, &head, &mut conn, &mut finish)).await.is_err() {
+                if without_panic(serve(&core, &mut head, &mut conn, &mut finish)).await.is_err() {
                     core.cells.panics.increment();
                     apologise(&mut conn, &mut finish).await;
                 }

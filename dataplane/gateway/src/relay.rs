@@ -28,7 +28,7 @@ const AFTER_END_MARK: Duration = Duration::from_secs(1);
 
 /// An engine's answer whose head has arrived.
 pub(crate) struct Answer<'a> {
-    pub(crate) head: &'a ResponseHead,
+    pub(crate) head: ResponseHead,
     pub(crate) served: &'a Served<'a>,
     /// Whose it is.
     pub(crate) slot: BoardSlot,
@@ -71,7 +71,7 @@ pub(crate) async fn stream(
     core: &Rc<Core>,
     conn: &mut ServerConn<ClientIo>,
     mut upstream: Upstream<EngineIo>,
-    answer: &Answer<'_>,
+    mut answer: Answer<'_>,
     first: Option<Piece>,
     withhold: Withhold,
     deadline: Mono,
@@ -84,11 +84,13 @@ pub(crate) async fn stream(
     let overhead_us = answer.overhead_us(finish);
     // A stream that was sent a heartbeat while it waited has its head.
     let draft = (!conn.writer.has_begun()).then(|| {
-        let mut draft = respond::engine_draft(conn, status, answer.head, answer.served, overhead_us, finish);
-        respond::add_stream_headers(&mut draft, answer.head);
+        let mut draft = respond::engine_draft(conn, status, &answer.head, answer.served, overhead_us, finish);
+        respond::add_stream_headers(&mut draft, &answer.head);
         finish.answer(status);
         draft
     });
+    // A stream holds no memory but what passes.
+    answer.head.release();
     let (mut buf, mut is_last) = match first {
         Some(piece) => (relay.pass(piece.buf, answer.opened, finish), piece.is_last),
         None => (ChunkBuf::new(), false),
@@ -135,7 +137,7 @@ pub(crate) async fn stream(
             Err(Broken::Engine(reason, why)) => {
                 drop(upstream);
                 relay.report(finish);
-                engine_broke(core, answer, reason);
+                engine_broke(core, &answer, reason);
                 let why = format!("replica {}: {why}", answer.served.replica);
                 respond::break_off(conn, relay.is_between_events(), reason, &why, finish).await;
                 return;
@@ -169,7 +171,7 @@ pub(crate) async fn stream(
     let learned = relay.tap.learned();
     if !learned.is_done && !learned.has_error {
         drop(upstream);
-        engine_broke(core, answer, Reason::EngineClosed);
+        engine_broke(core, &answer, Reason::EngineClosed);
         let why = format!("replica {}: the stream ended without its end marker", answer.served.replica);
         respond::break_off(conn, relay.is_between_events(), Reason::EngineClosed, &why, finish).await;
         return;

@@ -41,7 +41,12 @@ use crate::submit::{self, Waited};
 use crate::{intake, whole};
 
 /// Serves one request whose head has arrived, to the end of its answer.
-pub(crate) async fn serve(core: &Rc<Core>, head: &RequestHead, conn: &mut ServerConn<ClientIo>, finish: &mut Finish) {
+pub(crate) async fn serve(
+    core: &Rc<Core>,
+    head: &mut RequestHead,
+    conn: &mut ServerConn<ClientIo>,
+    finish: &mut Finish,
+) {
     let (path, query) = split_query(head.target());
     let route = route(head.method(), path);
     finish.route(route.clone());
@@ -55,11 +60,15 @@ pub(crate) async fn serve(core: &Rc<Core>, head: &RequestHead, conn: &mut Server
             }
         }
     }
-    let caller = finish.caller();
-    let outcome = match (route, core.tables()) {
-        (Route::Inference(route), Some(tables)) => {
-            infer(core, &tables, head, route, query, conn, finish).await.map(|()| None)
+    let tables = core.tables();
+    if let (&Route::Inference(route), Some(tables)) = (&route, &tables) {
+        if let Err(error) = infer(core, tables, head, route, conn, finish).await {
+            respond::error(conn, &error, finish).await;
         }
+        return;
+    }
+    let caller = finish.caller();
+    let outcome = match (route, tables) {
         (Route::Stored(stored), Some(tables)) => {
             stored::serve(core, &tables, head, stored, query, conn, finish).await.map(|()| None)
         }
@@ -80,7 +89,7 @@ pub(crate) async fn serve(core: &Rc<Core>, head: &RequestHead, conn: &mut Server
         (Route::Ready, _) => Ok(Some(health::ready(core))),
         (Route::WrongMethod { allow }, _) => return respond::wrong_method(conn, allow, finish).await,
         (Route::Unknown, _) => Err(ApiError::new(Reason::UnknownRoute, "this path is not served here")),
-        (_, None) => Err(ApiError::new(Reason::NoEndpoint, "no route table has arrived yet")),
+        (Route::Inference(_), _) | (_, None) => Err(ApiError::new(Reason::NoEndpoint, "no route table has arrived yet")),
     };
     match outcome {
         Ok(Some((status, body))) => respond::json(conn, status, body, finish).await,
@@ -89,18 +98,18 @@ pub(crate) async fn serve(core: &Rc<Core>, head: &RequestHead, conn: &mut Server
     }
 }
 
-/// Serves a request that an engine answers.
+/// Serves a request that an engine answers. When the answer begins, the head's memory is given up.
 ///
 /// Errors: what to answer where nothing was sent yet.
 async fn infer(
     core: &Rc<Core>,
     tables: &Rc<Tables>,
-    head: &RequestHead,
+    head: &mut RequestHead,
     route: &'static Inference,
-    query: &[u8],
     conn: &mut ServerConn<ClientIo>,
     finish: &mut Finish,
 ) -> Result<(), ApiError> {
+    let (_, query) = split_query(head.target());
     let intake = match race(intake::read(head, route.body, conn), core.cut.wait()).await {
         Either::Left(intake) => intake?,
         Either::Right(()) => return Err(ApiError::shutting_down()),
@@ -210,16 +219,17 @@ async fn infer(
             (Err(refused), Err(_)) => return Err(refused),
         }
     };
-    // Nobody will be asked again: a long answer must not keep a long prompt in memory.
+    // Nobody will be asked again: a long answer must not keep a prompt in memory.
     let tables = tries.tables().clone();
     drop(intake);
+    head.release();
 
     let served = served(tables.routes(), at.model, &at.grant);
     let Asked { mut upstream, sent_at, arrived, adds_usage, body } = asked;
     let (opened, slot) = (Mono::now(), at.grant.slot);
     finish.connected(upstream.connect_time());
     let overhead = sent_at.since(received).saturating_sub(finish.queue_time());
-    let answer = Answer { head: &answer, served: &served, slot, overhead, sent_at, arrived, opened };
+    let answer = Answer { head: answer, served: &served, slot, overhead, sent_at, arrived, opened };
     if route.stores {
         match body {
             Body::Stream(_) => finish.watch(IdTap::streamed(), slot),
@@ -230,7 +240,7 @@ async fn infer(
     let refusal = match body {
         Body::Stream(first) => {
             let withhold = if adds_usage { Withhold::UsageEvent } else { Withhold::Nothing };
-            relay::stream(core, conn, upstream, &answer, first, withhold, deadline, finish).await;
+            relay::stream(core, conn, upstream, answer, first, withhold, deadline, finish).await;
             return Ok(());
         }
         // Its client reads a stream by now: a heartbeat was sent.

@@ -84,7 +84,7 @@ pub(crate) async fn send_error(
     }
     let (draft, body) = match finish.errors().wrap(body, status, &mut wrapped) {
         Wrapping::Unneeded => {
-            (respond::engine_draft(conn, status, answer.head, answer.served, overhead_us, finish), body.to_vec())
+            (respond::engine_draft(conn, status, &answer.head, answer.served, overhead_us, finish), body.to_vec())
         }
         Wrapping::Written => {
             let mut draft = respond::rewritten_draft(conn, status, answer.served, overhead_us, finish);
@@ -153,7 +153,7 @@ pub(crate) async fn relay(
     finish.answering();
     let status = answer.head.status();
     let overhead_us = answer.overhead_us(finish);
-    let draft = respond::engine_draft(conn, status, answer.head, answer.served, overhead_us, finish);
+    let draft = respond::engine_draft(conn, status, &answer.head, answer.served, overhead_us, finish);
     finish.answer(status);
     finish.sent(buf.len());
     if is_last {

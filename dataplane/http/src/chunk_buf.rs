@@ -16,7 +16,7 @@ const HEADROOM: usize = 18;
 /// Shape: grows when reads fill it, up to [`CHUNK_BUF_BYTES_MAX`], and shrinks when they stay small.
 #[derive(Debug)]
 pub struct ChunkBuf {
-    /// Invariant: at least `HEADROOM` long.
+    /// Invariant: at least `HEADROOM` long, or without any memory while nothing is in it.
     bytes: Vec<u8>,
     room: usize,
 }
@@ -28,11 +28,27 @@ impl Default for ChunkBuf {
 }
 
 impl ChunkBuf {
-    /// An empty buffer of the smallest size.
+    /// An empty buffer of the smallest size. Takes its memory when something is put into it.
     pub fn new() -> Self {
-        let mut bytes = spare::take();
-        bytes.resize(HEADROOM, 0);
-        Self { bytes, room: IDLE_BUF_BYTES }
+        Self { bytes: Vec::new(), room: IDLE_BUF_BYTES }
+    }
+
+    /// Has memory from here on.
+    fn settle(&mut self) {
+        if self.bytes.is_empty() {
+            if self.bytes.capacity() == 0 {
+                self.bytes = spare::take();
+            }
+            self.bytes.resize(HEADROOM, 0);
+        }
+    }
+
+    /// Gives the memory of an empty buffer to the next one on this core: a stream that waits for its engine holds none.
+    /// One whose last reads were large keeps it.
+    pub(crate) fn rest(&mut self) {
+        if self.is_empty() && self.room == IDLE_BUF_BYTES {
+            spare::give(std::mem::take(&mut self.bytes));
+        }
     }
 
     /// The payload.
@@ -47,7 +63,7 @@ impl ChunkBuf {
 
     /// Payload length in bytes.
     pub fn len(&self) -> usize {
-        self.bytes.len() - HEADROOM
+        self.bytes.len().saturating_sub(HEADROOM)
     }
 
     /// No payload.
@@ -57,6 +73,7 @@ impl ChunkBuf {
 
     /// Adds payload at the end.
     pub fn extend(&mut self, payload: &[u8]) {
+        self.settle();
         self.bytes.extend_from_slice(payload);
     }
 
@@ -67,7 +84,7 @@ impl ChunkBuf {
 
     /// Takes a range out of the payload; a range beyond it takes nothing.
     pub fn remove(&mut self, range: Range<usize>) {
-        if range.start <= range.end && range.end <= self.len() {
+        if range.start < range.end && range.end <= self.len() {
             self.bytes.drain(HEADROOM + range.start..HEADROOM + range.end);
         }
     }
@@ -88,6 +105,7 @@ impl ChunkBuf {
 
     /// What is read into: one read of up to [`Self::room`] bytes goes behind what is there.
     pub(crate) fn read_buf(&mut self) -> &mut Vec<u8> {
+        self.settle();
         self.bytes.reserve_exact(self.room);
         &mut self.bytes
     }
@@ -103,6 +121,7 @@ impl ChunkBuf {
 
     /// Writes the chunk-size line in front of the payload and `tail` behind it; gives where the frame begins.
     pub(crate) fn frame(&mut self, tail: &[u8]) -> usize {
+        self.settle();
         let mut line = [0; HEADROOM];
         let (mut at, mut rest) = (HEADROOM - 2, self.len());
         line[at..].copy_from_slice(b"\r\n");
@@ -165,6 +184,29 @@ mod tests {
         assert_eq!((buf.payload(), buf.len()), (&b"ade"[..], 3));
         buf.clear();
         assert!(buf.is_empty());
+    }
+
+    #[test]
+    fn a_buffer_that_rests_holds_no_memory_unless_it_is_wanted_large() {
+        let mut buf = ChunkBuf::new();
+        assert_eq!((buf.bytes.capacity(), buf.len(), buf.payload()), (0, 0, &b""[..]));
+        buf.extend(b"abc");
+        buf.rest();
+        assert_eq!(buf.payload(), b"abc", "what it holds stays");
+        buf.clear();
+        buf.rest();
+        assert_eq!(buf.bytes.capacity(), 0);
+        buf.clear();
+        buf.truncate(0);
+        buf.remove(0..0);
+        assert!(buf.is_empty() && buf.payload_mut().is_empty() && buf.bytes().is_empty());
+        assert_eq!(buf.frame(b""), HEADROOM - 3, "a chunk of nothing");
+        buf.clear();
+        assert!(buf.read_buf().capacity() >= HEADROOM + IDLE_BUF_BYTES);
+        buf.adapt(IDLE_BUF_BYTES);
+        buf.clear();
+        buf.rest();
+        assert!(buf.bytes.capacity() > 0);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::task::{Context, Poll, Waker, ready};
 
 use llmgw_runtime::io::Io;
 
+use crate::chunk_buf::ChunkBuf;
 use crate::limits::IDLE_BUF_BYTES;
 use crate::spare::{self, Buffer};
 
@@ -114,6 +115,22 @@ impl<I: Io> ReadAhead<I> {
     pub(crate) async fn read_into(&mut self, buf: &mut Vec<u8>, room: usize) -> io::Result<usize> {
         debug_assert!(self.held().is_empty());
         let result = poll_fn(|cx| self.io.poll_read(cx, buf, room)).await;
+        self.note_end(&result);
+        result
+    }
+
+    /// As [`Self::read_into`], into a buffer that holds nothing and rests while it waits.
+    pub(crate) async fn read_piece(&mut self, buf: &mut ChunkBuf) -> io::Result<usize> {
+        debug_assert!(self.held().is_empty());
+        let room = buf.room();
+        let result = poll_fn(|cx| {
+            let polled = self.io.poll_read(cx, buf.read_buf(), room);
+            if polled.is_pending() {
+                buf.rest();
+            }
+            polled
+        })
+        .await;
         self.note_end(&result);
         result
     }

@@ -38,6 +38,12 @@ pub fn give(mut buffer: Vec<u8>) {
     });
 }
 
+/// Buffers that are free.
+#[cfg(test)]
+pub(crate) fn free_count() -> usize {
+    STOCK.with_borrow(Vec::len)
+}
+
 /// A body that was received. Its memory goes to the next one on this core.
 #[derive(Debug, Default)]
 pub struct Buffer {

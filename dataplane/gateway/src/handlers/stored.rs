@@ -155,7 +155,7 @@ pub(crate) async fn serve(
     };
     let (arrived, overhead) = (Mono::now(), sending.since(began));
     finish.connected(upstream.connect_time());
-    let told = |opened| Answer { head: &answer, served: &served, slot, overhead, sent_at: sending, arrived, opened };
+    let told = |head, opened| Answer { head, served: &served, slot, overhead, sent_at: sending, arrived, opened };
     if answer.status() >= 300 {
         let body = whole::collect(core, &mut upstream, deadline);
         let body = match race(body, parting(&core.cut, &mut conn.reader)).await {
@@ -164,7 +164,7 @@ pub(crate) async fn serve(
             Either::Right(Either::Right(())) => return Err(ApiError::shutting_down()),
         };
         upstream.release(Mono::now());
-        return whole::send_error(conn, &told(arrived), &body, finish).await;
+        return whole::send_error(conn, &told(answer, arrived), &body, finish).await;
     }
     if act == Act::Delete {
         core.sessions.tell(subject(caller.as_ref(), id.as_bytes()), None);
@@ -172,8 +172,8 @@ pub(crate) async fn serve(
     let broken = if is_event_stream(&answer) {
         match relay::open(&mut upstream).await {
             Ok(first) => {
-                let answer = told(Mono::now());
-                relay::stream(core, conn, upstream, &answer, first, Withhold::Nothing, deadline, finish).await;
+                let answer = told(answer, Mono::now());
+                relay::stream(core, conn, upstream, answer, first, Withhold::Nothing, deadline, finish).await;
                 return Ok(());
             }
             Err(broken) => broken,
@@ -181,7 +181,7 @@ pub(crate) async fn serve(
     } else {
         match whole::open(core, conn, &mut upstream, &answer, arrived, deadline).await {
             Ok(opening) => {
-                whole::relay(core, conn, upstream, &told(Mono::now()), opening, deadline, finish).await;
+                whole::relay(core, conn, upstream, &told(answer, Mono::now()), opening, deadline, finish).await;
                 return Ok(());
             }
             Err(broken) => broken,

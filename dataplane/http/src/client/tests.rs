@@ -9,6 +9,7 @@ use crate::body::Framing;
 use crate::chunk_buf::ChunkBuf;
 use crate::error::{BodyError, Malformed};
 use crate::scripted::{Scripted, Step, run};
+use crate::spare;
 
 /// Hands out prepared connections in turn, then refuses.
 #[derive(Default)]
@@ -368,6 +369,21 @@ fn dropping_an_exchange_closes_its_connection_at_once() {
     });
     assert!(peer.is_closed());
     assert_eq!(peer.faults(), Vec::<&str>::new());
+}
+
+#[test]
+fn a_stream_that_waits_for_its_engine_holds_no_buffer() {
+    let peer = Scripted::new([bytes("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")]);
+    let bench = bench(&[&peer]);
+    run(async {
+        let (mut upstream, mut head) = bench.ask("hi").await.map_err(|error| error.to_string()).unwrap();
+        head.release();
+        let mut buf = ChunkBuf::new();
+        buf.extend(b"passed on already");
+        let before = spare::free_count();
+        let while_it_waits = race(upstream.next_piece(buf), async { spare::free_count() }).await;
+        assert!(matches!(while_it_waits, Either::Right(count) if count == before + 1), "its buffer is free");
+    });
 }
 
 #[test]

@@ -135,7 +135,8 @@ impl<I: Io> Upstream<I> {
         }
     }
 
-    /// Waits for the next piece of the body, decoded in place. `buf` is used for it; what it held is forgotten.
+    /// Waits for the next piece of the body, decoded in place. `buf` is used for it; what it held is forgotten, and while
+    /// nothing comes it holds no memory.
     ///
     /// May be dropped while waiting (a race, a timeout) and called again: no byte is lost, only the buffer.
     /// Errors: the body cannot be completed; the connection will not be reused.
@@ -154,8 +155,7 @@ impl<I: Io> Upstream<I> {
             } else if let Some(end) = self.ahead.end() {
                 return self.end_of_connection(buf, end);
             } else {
-                let room = buf.room();
-                let Ok(read_bytes @ 1..) = self.ahead.read_into(buf.read_buf(), room).await else { continue };
+                let Ok(read_bytes @ 1..) = self.ahead.read_piece(&mut buf).await else { continue };
                 buf.adapt(read_bytes);
             }
             let raw_bytes = buf.len();

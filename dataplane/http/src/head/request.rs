@@ -119,8 +119,8 @@ impl RequestHead {
         Ok(())
     }
 
-    /// Forgets the head, and gives its memory to the next one on this core.
-    pub(crate) fn release(&mut self) {
+    /// Forgets what was sent, and gives its memory to the next head on this core.
+    pub fn release(&mut self) {
         self.fields.release();
     }
 

@@ -86,6 +86,11 @@ impl ResponseHead {
         Ok(())
     }
 
+    /// Forgets the headers, and gives their memory to the next head on this core.
+    pub fn release(&mut self) {
+        self.fields.release();
+    }
+
     /// Status code, 100 to 599 but never 101.
     pub fn status(&self) -> u16 {
         self.status
