@@ -19,6 +19,8 @@ const LOOKED_OVER_BYTES_MAX: u64 = 64 << 20;
 /// The tables that are always looked over.
 const SMALL_TABLES: &[&str] =
     &["organizations", "teams", "projects", "api_keys", "api_key_overlaps", "limits", "meta", "schema_migrations"];
+/// Memory that one that reads keeps of the file: it reads through or looks up, and the system keeps the file's pages.
+const READER_KEEPS_KIB: i64 = 256;
 /// The log is cut to this size when it was longer.
 const LOG_BYTES_MAX: i64 = 64 << 20;
 
@@ -55,6 +57,8 @@ impl OpenOptions {
             set_wal(&connection, self.busy_time)?;
             if whose == Whose::Ours {
                 look_over(&connection, path)?;
+                // That left as much of the file in memory as a connection keeps.
+                connection.execute_batch("PRAGMA shrink_memory")?;
             }
             if let Some(pages) = self.pages_max {
                 connection.pragma_update(None, "max_page_count", pages)?;
@@ -69,6 +73,7 @@ impl OpenOptions {
     pub(crate) fn reading(&self) -> Result<Connection, StoreError> {
         let connection = self.connect()?;
         connection.pragma_update(None, "query_only", true)?;
+        connection.pragma_update(None, "cache_size", -READER_KEEPS_KIB)?;
         Ok(connection)
     }
 

@@ -89,7 +89,9 @@ pub(crate) async fn serve(
         (Route::Ready, _) => Ok(Some(health::ready(core))),
         (Route::WrongMethod { allow }, _) => return respond::wrong_method(conn, allow, finish).await,
         (Route::Unknown, _) => Err(ApiError::new(Reason::UnknownRoute, "this path is not served here")),
-        (Route::Inference(_), _) | (_, None) => Err(ApiError::new(Reason::NoEndpoint, "no route table has arrived yet")),
+        (Route::Inference(_), _) | (_, None) => {
+            Err(ApiError::new(Reason::NoEndpoint, "no route table has arrived yet"))
+        }
     };
     match outcome {
         Ok(Some((status, body))) => respond::json(conn, status, body, finish).await,

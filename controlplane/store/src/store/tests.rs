@@ -34,6 +34,18 @@ fn organization_count(store: &Store) -> usize {
 }
 
 #[test]
+fn who_reads_keeps_little_of_the_file_in_memory() {
+    let world = World::new();
+    let kib = world.store.read(cache_kib).expect("read");
+    assert_eq!(kib, 256);
+}
+
+fn cache_kib(rows: &Rows<'_>) -> Result<i64, StoreError> {
+    // What is no number of pages is said as less than nothing.
+    Ok(-rows.0.query_row("PRAGMA cache_size", [], |row| row.get::<_, i64>(0))?)
+}
+
+#[test]
 fn what_was_written_is_there_after_the_store_was_closed() {
     let world = World::new();
     let limits = LimitsRow {
