@@ -135,8 +135,8 @@ impl<I: Io> Upstream<I> {
         }
     }
 
-    /// Waits for the next piece of the body, decoded in place. `buf` is used for it; what it held is forgotten, and while
-    /// nothing comes it holds no memory.
+    /// Waits for the next piece of the body, decoded in place. `buf` is used for it; what it held is forgotten, and it
+    /// holds no memory while nothing comes.
     ///
     /// May be dropped while waiting (a race, a timeout) and called again: no byte is lost, only the buffer.
     /// Errors: the body cannot be completed; the connection will not be reused.

@@ -143,8 +143,8 @@ impl Buffers {
     }
 }
 
-/// Zeroed whole pages from the system, in RAM only once they are used: an allocator that is asked for zeroed pages writes
-/// zeros to all of them. Errors: there are none left.
+/// Zeroed whole pages from the system, in RAM only once they are used: an allocator that is asked for zeroed pages
+/// writes zeros to all of them. Errors: there are none left.
 fn pages(bytes: usize) -> io::Result<*mut u8> {
     let (bytes, access) = (bytes.max(PAGE).next_multiple_of(PAGE), libc::PROT_READ | libc::PROT_WRITE);
     // SAFETY: a new mapping, at a place that the system chooses.
