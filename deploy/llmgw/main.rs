@@ -12,7 +12,6 @@ mod probe;
 mod server;
 mod sim_engine;
 mod tenants;
-mod usage;
 
 /// The front door of a self-hosted LLM fleet: one OpenAI-compatible address for many inference engines.
 #[derive(Debug, clap::Parser)]

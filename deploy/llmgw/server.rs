@@ -12,6 +12,7 @@ use clap::ValueEnum;
 use llmgw_config::server::Auth;
 use llmgw_config::{CoreCount, ServerConfig};
 use llmgw_gateway::CoreSetup;
+use llmgw_join::{keys, usage};
 use llmgw_journal::Journal;
 use llmgw_kit::chance::Chance;
 use llmgw_obs::log::{self, Format, Log};
@@ -31,8 +32,7 @@ use llmgw_types::CoreId;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::check::{self, Depth};
-use crate::tenants::{self, Keys};
-use crate::usage;
+use crate::tenants::Keys;
 
 /// Serve: take requests and pass each to one of the engines named in a configuration file.
 #[derive(Debug, clap::Args)]
@@ -182,7 +182,7 @@ impl Server {
         let feeds: Vec<Arc<Latest<_>>> = (0..core_count).map(|_| Arc::default()).collect();
         let access: Vec<Arc<AccessRing>> = (0..core_count).map(|_| Arc::new(AccessRing::new(RING_CAPACITY))).collect();
 
-        let store = tenants::store(&config)?;
+        let store = keys::store(&config)?;
         let usage_cells = store.as_ref().map(|_| Arc::<llmgw_journal::Cells>::default());
         cores::keep_to(&plan.side);
         let keys = match &store {
@@ -204,7 +204,7 @@ impl Server {
             sink: log.sink(),
             format: log.format(),
             admin,
-            desk: Some(tenants::desk(store.clone(), keys.as_ref())),
+            desk: Some(keys::desk(store.clone(), keys.as_ref().map(|keys| &keys.watch))),
             usage: usage_cells.clone(),
         })
         .map_err(io::Error::other)?;

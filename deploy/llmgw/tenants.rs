@@ -1,4 +1,4 @@
-//! Who may ask, put together: the store, the control plane's desk on it, and who is to be answered there.
+//! Who may ask, put together: the tables that cores are given, and a desk on a store's file for a command line.
 
 use std::collections::HashSet;
 use std::io;
@@ -7,29 +7,17 @@ use std::path::Path;
 use std::sync::Arc;
 
 use llmgw_config::ServerConfig;
-use llmgw_config::server::Auth;
 use llmgw_control::tenants::{Builder, Built, Seats, Watch};
-use llmgw_control::{Answer, Ask, Deed, Desk};
+use llmgw_control::{Ask, Desk};
 use llmgw_ctl::{OfflineAnswer, OfflineDesk};
+use llmgw_join::keys;
 use llmgw_router::message::CoreMessage;
 use llmgw_router::tenants::{Kept, Tenants};
 use llmgw_runtime::mailbox::{Latest, Post};
-use llmgw_side::{Act, Asked, Told};
 use llmgw_store::{OpenOptions, Store, StoreError};
 use llmgw_types::{CoreId, KeyIdx, TenantSnapshot};
 
 use crate::limits::Limiting;
-
-/// The store of a server, if it has one: where keys are on, a path is named, or a file is at the default one.
-///
-/// Errors: it is there and cannot be used.
-pub(crate) fn store(config: &ServerConfig) -> io::Result<Option<Store>> {
-    let path = &config.store.path;
-    if config.auth == Auth::None && !config.store.is_named && !path.exists() {
-        return Ok(None);
-    }
-    Store::open(OpenOptions::new(path)).map(Some).map_err(io::Error::other)
-}
 
 /// Who may ask, as the cores are told it, from the start to the end of a server.
 pub(crate) struct Keys {
@@ -37,7 +25,7 @@ pub(crate) struct Keys {
     pub(crate) feeds: Vec<Arc<Latest<Tenants>>>,
     /// Keys that worked at the start.
     pub(crate) key_count: usize,
-    watch: Watch,
+    pub(crate) watch: Watch,
 }
 
 impl Keys {
@@ -149,33 +137,7 @@ impl Seats for CoreSeats {
     }
 
     fn used(&mut self) -> Vec<(KeyIdx, i64)> {
-        let used = self.kept.used().into_iter();
-        used.map(|(key, at)| (key, i64::try_from(at).unwrap_or(i64::MAX))).collect()
-    }
-}
-
-/// Answers what the side runtime passes on, and has recorded what it does itself.
-pub(crate) fn desk(store: Option<Store>, keys: Option<&Keys>) -> Arc<dyn llmgw_side::Desk> {
-    let desk = Desk::new(store);
-    let desk = match keys {
-        Some(keys) => desk.waking(keys.watch.waker()),
-        None => desk,
-    };
-    Arc::new(OfSide(desk))
-}
-
-struct OfSide(Desk);
-
-impl llmgw_side::Desk for OfSide {
-    fn answer(&self, asked: &Asked) -> Told {
-        let Asked { method, path, query, body, actor } = asked;
-        let Answer { status, body, allow } = self.0.answer(&Ask { verb: method, path, query, body, actor });
-        Told { status, body, allow }
-    }
-
-    fn note(&self, act: Act) -> Result<(), String> {
-        let Act { actor, action, target: (kind, id), before, after } = act;
-        self.0.note(Deed { actor, action, target: (kind, id), before, after })
+        keys::used(&mut self.kept)
     }
 }
 

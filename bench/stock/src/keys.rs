@@ -5,16 +5,12 @@ use std::io;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use hyper::HeaderMap;
-use llmgw_config::ServerConfig;
-use llmgw_config::server::Auth;
 use llmgw_control::tenants::{Builder, Seats, Watch};
-use llmgw_control::{Answer, Ask, Deed, Desk};
 use llmgw_gateway::error::{ApiError, Reason};
 use llmgw_gateway::identity::{self, Rights, Stranger};
 use llmgw_kit::clock::Wall;
 use llmgw_router::tenants::{Kept, Tenants};
-use llmgw_side::{Act, Asked, Told};
-use llmgw_store::{OpenOptions, Store};
+use llmgw_store::Store;
 use llmgw_types::tenants::Caller;
 use llmgw_types::{KeyIdx, TenantSnapshot};
 
@@ -64,17 +60,6 @@ impl Pass {
     }
 }
 
-/// The store of a server, if it has one, by the rule of `llmgw server`.
-///
-/// Errors: it is there and cannot be used.
-pub(crate) fn store(config: &ServerConfig) -> io::Result<Option<Store>> {
-    let path = &config.store.path;
-    if config.auth == Auth::None && !config.store.is_named && !path.exists() {
-        return Ok(None);
-    }
-    Store::open(OpenOptions::new(path)).map(Some).map_err(io::Error::other)
-}
-
 /// Publishes the first table, and has a thread publish those that follow.
 ///
 /// Errors: the store cannot be read; no thread left.
@@ -105,32 +90,6 @@ impl Seats for Seat {
     }
 
     fn used(&mut self) -> Vec<(KeyIdx, i64)> {
-        let used = self.kept.used().into_iter();
-        used.map(|(key, at)| (key, i64::try_from(at).unwrap_or(i64::MAX))).collect()
-    }
-}
-
-/// Answers what the side runtime passes on of the admin API, and has recorded what it does itself.
-pub(crate) fn desk(store: Option<Store>, watch: Option<&Watch>) -> Arc<dyn llmgw_side::Desk> {
-    let desk = Desk::new(store);
-    let desk = match watch {
-        Some(watch) => desk.waking(watch.waker()),
-        None => desk,
-    };
-    Arc::new(OfSide(desk))
-}
-
-struct OfSide(Desk);
-
-impl llmgw_side::Desk for OfSide {
-    fn answer(&self, asked: &Asked) -> Told {
-        let Asked { method, path, query, body, actor } = asked;
-        let Answer { status, body, allow } = self.0.answer(&Ask { verb: method, path, query, body, actor });
-        Told { status, body, allow }
-    }
-
-    fn note(&self, act: Act) -> Result<(), String> {
-        let Act { actor, action, target, before, after } = act;
-        self.0.note(Deed { actor, action, target, before, after })
+        llmgw_join::keys::used(&mut self.kept)
     }
 }

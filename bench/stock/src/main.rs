@@ -45,7 +45,6 @@ mod stored;
 mod tables;
 mod turn;
 mod upstream;
-mod usage;
 mod whole;
 
 /// The gateway in its conventional form, to be measured against `llmgw server`: tokio, hyper, state behind locks.

@@ -19,6 +19,7 @@ use llmgw_router::message::CoreMessage;
 use llmgw_router::metrics::CoreCells;
 use llmgw_router::prefix::{Ledger, StampTable};
 use llmgw_router::readiness::Readiness;
+use llmgw_router::usage::{self as records, UsageRing};
 use llmgw_runtime::driver::{Driver, block_on};
 use llmgw_runtime::mailbox::{Inbox, LANE_CAPACITY, Latest, Mesh};
 use llmgw_runtime::plan::Count;
@@ -29,7 +30,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::state::{CORE, Gateway, Parts};
 use crate::tables::Tables;
-use crate::{connection, keys, usage};
+use crate::{connection, keys};
 
 /// How often idle upstream connections are looked at, and counts are copied into cells.
 const HOUSEKEEPING: Duration = Duration::from_millis(500);
@@ -71,7 +72,7 @@ pub(crate) fn run(config: ServerConfig, file: ConfigFile, log: &Log, mode: Mode)
     let admin = TcpListener::bind(config.admin_listen)
         .map_err(|error| io::Error::new(error.kind(), format!("cannot listen on {}: {error}", config.admin_listen)))?;
 
-    let store = keys::store(&config)?;
+    let store = llmgw_join::keys::store(&config)?;
     let usage_cells = store.as_ref().map(|_| Arc::<llmgw_journal::Cells>::default());
     let mesh = Mesh::new(1, 1, LANE_CAPACITY)?;
     let (board, readiness) = (Arc::new(Board::new(1, SLOTS_MAX)), Arc::new(Readiness::default()));
@@ -100,13 +101,17 @@ pub(crate) fn run(config: ServerConfig, file: ConfigFile, log: &Log, mode: Mode)
         sink: log.sink(),
         format: log.format(),
         admin,
-        desk: Some(keys::desk(store.clone(), watch.as_ref())),
+        desk: Some(llmgw_join::keys::desk(store.clone(), watch.as_ref())),
         usage: usage_cells.clone(),
     })
     .map_err(io::Error::other)?;
     let (usage, journal) = match store.as_ref().zip(usage_cells) {
         Some((store, cells)) => {
-            let (ring, journal) = usage::start(store, side.handle().names(), cells)?;
+            // One ring, which all threads push into.
+            let ring = Arc::new(UsageRing::new(records::RING_CAPACITY));
+            let names = side.handle().names();
+            let driver = llmgw_journal::Driver::Thread;
+            let journal = llmgw_join::usage::start(store, vec![ring.clone()], names, cells, driver)?;
             (Some(ring), Some(journal))
         }
         None => (None, None),

@@ -71,6 +71,20 @@ pub(crate) const ROOMS: &[Room] = &[
     },
     // What operators hold: speaks to a server over its admin address, and knows nothing of its insides.
     Room { package: "llmgw-ctl", may_use: Only(&["llmgw-kit"]) },
+    // Where the planes meet, for every program that serves.
+    Room {
+        package: "llmgw-join",
+        may_use: Only(&[
+            "llmgw-kit",
+            "llmgw-types",
+            "llmgw-config",
+            "llmgw-router",
+            "llmgw-journal",
+            "llmgw-side",
+            "llmgw-store",
+            "llmgw-control",
+        ]),
+    },
     // What measures it: knows the wire, never the decisions, so that it cannot repeat their mistakes.
     Room { package: "llmgw-engine-sim", may_use: Only(&["llmgw-kit", "llmgw-types", "llmgw-openai"]) },
     Room { package: "llmgw-load", may_use: Only(&["llmgw-kit", "llmgw-types", "llmgw-openai"]) },
@@ -87,6 +101,8 @@ pub(crate) const ROOMS: &[Room] = &[
             "llmgw-router",
             "llmgw-journal",
             "llmgw-side",
+            "llmgw-store",
+            "llmgw-join",
             "llmgw-engine-sim",
         ]),
     },
@@ -107,6 +123,7 @@ pub(crate) const ROOMS: &[Room] = &[
             "llmgw-side",
             "llmgw-store",
             "llmgw-control",
+            "llmgw-join",
         ]),
     },
     // What joins the rooms, and what nothing may lean on.

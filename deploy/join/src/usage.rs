@@ -1,42 +1,49 @@
-//! What requests used, on its way to the store: the journal of `llmgw server`, with one ring that all threads push
-//! into.
+//! What requests used, put together: the journal, and the store that it hands on to.
 
 use std::collections::HashMap;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use llmgw_journal::{Cells, Driver, Entry, Journal, NewestNames, Options, Outlet, Setup};
-use llmgw_router::usage::{RING_CAPACITY, UsageRing};
-use llmgw_store::usage::UsageRow;
+use llmgw_router::usage::UsageRing;
+use llmgw_store::usage::{BATCH_MAX, UsageRow};
 use llmgw_store::{Store, USED_EVERY};
 
-/// How long a start waits for what an earlier run left.
+/// How long a start waits for what an earlier run left, so that budgets count it; what is left then is stored on the
+/// way.
 const REPLAY_TIME: Duration = Duration::from_secs(10);
 /// Keys of which that is remembered; beyond them it is looked up in the store.
 const NOTED_MAX: usize = 100_000;
+const _: () = assert!(llmgw_journal::BATCH_MAX <= BATCH_MAX);
 
-/// Starts the journal of a store, beside its file.
+/// Where the journal of a store is: beside its file.
+fn folder(store: &Path) -> PathBuf {
+    let mut name = store.as_os_str().to_owned();
+    name.push(".usage");
+    name.into()
+}
+
+/// Starts the journal of a store. What an earlier run had written is in the store when this returns, unless that takes
+/// very long.
 ///
 /// Errors: its folder cannot be used.
-pub(crate) fn start(store: &Store, names: NewestNames, cells: Arc<Cells>) -> io::Result<(Arc<UsageRing>, Journal)> {
-    let ring = Arc::new(UsageRing::new(RING_CAPACITY));
-    let mut folder = store.path().as_os_str().to_owned();
-    folder.push(".usage");
-    let journal = Journal::start(Setup {
-        folder: PathBuf::from(folder),
-        rings: vec![ring.clone()],
-        names,
-        outlet: ToStore { store: store.clone(), batch: Arc::default(), noted: HashMap::new() },
-        cells,
-        options: Options::default(),
-        driver: Driver::Thread,
-    })?;
+pub fn start(
+    store: &Store,
+    rings: Vec<Arc<UsageRing>>,
+    names: NewestNames,
+    cells: Arc<Cells>,
+    driver: Driver,
+) -> io::Result<Journal> {
+    let outlet = ToStore { store: store.clone(), batch: Arc::default(), noted: HashMap::new() };
+    let folder = folder(store.path());
+    let options = Options::default();
+    let journal = Journal::start(Setup { folder, rings, names, outlet, cells, options, driver })?;
     if !journal.wait_replayed(REPLAY_TIME) {
         tracing::warn!("usage records of a run before are still being stored; sums do not hold them yet");
     }
-    Ok((ring, journal))
+    Ok(journal)
 }
 
 /// Hands records to the store.
