@@ -92,7 +92,8 @@ fn spend(count: u64, work: &mut impl FnMut()) -> Duration {
     cpu_time().saturating_sub(before)
 }
 
-fn cpu_time() -> Duration {
+/// CPU time of this thread so far.
+pub(crate) fn cpu_time() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     let (seconds, nanoseconds) = (u64::try_from(now.tv_sec), u32::try_from(now.tv_nsec));
     Duration::new(seconds.unwrap_or_default(), nanoseconds.unwrap_or_default())

@@ -36,7 +36,7 @@ pub fn start(
     cells: Arc<Cells>,
     driver: Driver,
 ) -> io::Result<Journal> {
-    let outlet = ToStore { store: store.clone(), batch: Arc::default(), noted: HashMap::new() };
+    let outlet = ToStore::new(store.clone());
     let folder = folder(store.path());
     let options = Options::default();
     let journal = Journal::start(Setup { folder, rings, names, outlet, cells, options, driver })?;
@@ -47,7 +47,7 @@ pub fn start(
 }
 
 /// Hands records to the store.
-struct ToStore {
+pub struct ToStore {
     store: Store,
     /// What was taken and is not stored. Shared with a write that may still run.
     batch: Arc<Vec<UsageRow>>,
@@ -78,6 +78,11 @@ impl Outlet for ToStore {
 }
 
 impl ToStore {
+    /// Into that store.
+    pub fn new(store: Store) -> Self {
+        Self { store, batch: Arc::default(), noted: HashMap::new() }
+    }
+
     /// Keys whose use is to be written with the batch.
     fn due(&self) -> Vec<(String, i64)> {
         let is_due = |row: &&UsageRow| {

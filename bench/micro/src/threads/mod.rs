@@ -1,15 +1,16 @@
 //! The parts that need two threads or more: lanes between cores, decisions beside a core that decides too, the journal
-//! of usage, the metrics page of a side runtime.
+//! of usage, the metrics page of a side runtime, records on their way into the store.
 
 mod decide;
 mod journal;
 mod lanes;
 mod page;
 mod prefix;
+mod usage;
 
 use crate::measure::{Figure, Plan, Timing};
 
-pub(crate) const NAMES: [&str; 7] = [
+pub(crate) const NAMES: [&str; 9] = [
     "decide/max-score/100/beside-another",
     "lane/round-trip/asleep",
     "lane/round-trip/32-at-once",
@@ -17,6 +18,8 @@ pub(crate) const NAMES: [&str; 7] = [
     "journal/at-40000-a-second",
     "page/100",
     "prefix/behind-an-owner/16KB",
+    "usage/100-at-once",
+    "usage/10000-at-once",
 ];
 
 /// Measures one of [`NAMES`].
@@ -32,6 +35,8 @@ pub(crate) fn measure(name: &str, plan: Plan) -> Result<Vec<Figure>, String> {
             let figures = journal::at_a_rate(plan)?.into_iter();
             return Ok(figures.map(|(name, timing)| figure(name, timing, None, false)).collect());
         }
+        "usage/100-at-once" => return usage::into_the_store(name, plan, 100),
+        "usage/10000-at-once" => return usage::into_the_store(name, plan, 10_000),
         "prefix/behind-an-owner/16KB" => prefix::behind_an_owner(plan, 16 << 10)?,
         _ => page::through_the_admin_address(plan)?,
     };
