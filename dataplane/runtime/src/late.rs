@@ -10,17 +10,26 @@ use std::task::{Context, Poll};
 
 use crate::local;
 
+/// Whom it is written to. All that goes to one side leaves before anything goes to the other: whoever is woken finds
+/// the next at hand when it has done the first, and does not sleep in between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    Engines = 0,
+    Clients = 1,
+}
+
 /// See [`late`].
-#[derive(Debug, Default)]
+#[derive(Debug)]
 #[must_use = "nothing is waited for unless this is awaited"]
 pub struct Late {
+    side: Side,
     has_waited: bool,
 }
 
-/// Ready when every task that is ready in this turn was polled once. Cost: nothing where there is no other; else one
-/// more poll of the task. On epoll it waits for nobody.
-pub fn late() -> Late {
-    Late::default()
+/// Ready when every task that is ready in this turn was polled once, and it is that side's turn. Cost: nothing where
+/// there is no other; else one more poll of the task. On epoll it waits for nobody.
+pub fn late(side: Side) -> Late {
+    Late { side, has_waited: false }
 }
 
 impl Late {
@@ -28,7 +37,7 @@ impl Late {
     pub fn poll_now(&mut self) -> Poll<()> {
         if !self.has_waited {
             self.has_waited = true;
-            if local::with(local::Local::put_off) == Some(true) {
+            if local::with(|local| local.put_off(self.side)) == Some(true) {
                 return Poll::Pending;
             }
         }
@@ -52,26 +61,58 @@ mod tests {
     use super::*;
     use crate::driver::{DriverChoice, block_on, choose};
 
-    #[test]
-    fn whoever_is_late_goes_on_in_the_same_turn_after_the_others() {
+    /// What happens in one turn of three tasks that read and then write to these sides.
+    fn a_turn(sides: [Side; 3]) -> Vec<&'static str> {
         let order = Rc::new(RefCell::new(Vec::new()));
         let seen = order.clone();
         block_on(choose(DriverChoice::Auto).unwrap().0, async move {
-            for name in ["a", "b", "c"] {
+            let words = [("a reads", "a writes"), ("b reads", "b writes"), ("c reads", "c writes")];
+            for ((reads, writes), side) in words.into_iter().zip(sides) {
                 let order = order.clone();
                 crate::spawn(async move {
-                    order.borrow_mut().push(format!("{name} reads"));
-                    late().await;
-                    order.borrow_mut().push(format!("{name} writes"));
+                    order.borrow_mut().push(reads);
+                    late(side).await;
+                    order.borrow_mut().push(writes);
                 });
             }
             crate::timer::sleep(std::time::Duration::from_millis(2)).await;
         })
         .unwrap();
-        // The last of a turn has nobody to wait for.
-        let ring = ["a reads", "b reads", "c reads", "c writes", "a writes", "b writes"];
-        let epoll = ["a reads", "a writes", "b reads", "b writes", "c reads", "c writes"];
-        let seen = seen.borrow();
-        assert!(*seen == ring || *seen == epoll, "{seen:?}");
+        seen.take()
+    }
+
+    const ON_EPOLL: [&str; 6] = ["a reads", "a writes", "b reads", "b writes", "c reads", "c writes"];
+
+    #[test]
+    fn whoever_is_late_goes_on_in_the_same_turn_after_the_others() {
+        let seen = a_turn([Side::Clients; 3]);
+        let ring = ["a reads", "b reads", "c reads", "a writes", "b writes", "c writes"];
+        assert!(seen == ring || seen == ON_EPOLL, "{seen:?}");
+    }
+
+    #[test]
+    fn all_that_goes_to_engines_leaves_before_anything_goes_to_clients() {
+        let seen = a_turn([Side::Clients, Side::Engines, Side::Clients]);
+        let ring = ["a reads", "b reads", "c reads", "b writes", "a writes", "c writes"];
+        assert!(seen == ring || seen == ON_EPOLL, "{seen:?}");
+    }
+
+    #[test]
+    fn who_writes_twice_in_a_turn_is_not_forgotten() {
+        let count = Rc::new(RefCell::new(0));
+        let seen = count.clone();
+        block_on(choose(DriverChoice::Auto).unwrap().0, async move {
+            for side in [Side::Engines, Side::Clients, Side::Engines] {
+                let count = count.clone();
+                crate::spawn(async move {
+                    late(side).await;
+                    late(Side::Engines).await;
+                    *count.borrow_mut() += 1;
+                });
+            }
+            crate::timer::sleep(std::time::Duration::from_millis(2)).await;
+        })
+        .unwrap();
+        assert_eq!(seen.take(), 3);
     }
 }

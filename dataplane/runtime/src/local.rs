@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use llmgw_kit::clock::Mono;
 
+use crate::late::Side;
 use ring::{Ring, Wait};
 pub(crate) use ring::{RingFd, RingPlace, receive_now};
 use tasks::Tasks;
@@ -149,8 +150,8 @@ impl Local {
     }
 
     /// See [`crate::late::late`]. Answer: whether the task being polled is polled again in this turn, after others.
-    pub(crate) fn put_off(&self) -> bool {
-        self.tasks.put_off()
+    pub(crate) fn put_off(&self, side: Side) -> bool {
+        self.tasks.put_off(side)
     }
 
     /// `moment` on this runtime's clock.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use llmgw_kit::clock::Mono;
 use llmgw_runtime::io::{Io, poll_write_parts};
-use llmgw_runtime::late::late;
+use llmgw_runtime::late::{Side, late};
 
 use crate::body::{BodyDecoder, Framing};
 use crate::chunk_buf::ChunkBuf;
@@ -96,7 +96,7 @@ impl<I: Io> Upstream<I> {
     async fn write_watching(&mut self, parts: &mut [IoSlice<'_>]) -> bool {
         let Self { ahead, .. } = self;
         let mut parts = parts;
-        let mut late = late();
+        let mut late = late(Side::Engines);
         poll_fn(|cx| {
             if late.poll_now().is_pending() {
                 return Poll::Pending;

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use llmgw_runtime::io::{Io, write_parts};
-use llmgw_runtime::late::late;
+use llmgw_runtime::late::{Side, late};
 use llmgw_runtime::timer::{Elapsed, timeout};
 
 use crate::chunk_buf::ChunkBuf;
@@ -244,7 +244,7 @@ impl<I: Io> ResponseWriter<I> {
     /// Sends a head and what belongs behind it, in one write.
     async fn write_after(&mut self, head: Vec<u8>, body: &[u8]) -> io::Result<()> {
         let mut head = head;
-        late().await;
+        late(Side::Clients).await;
         let sent = self.write(&mut [IoSlice::new(&head), IoSlice::new(body)]).await;
         head.clear();
         head.shrink_to(IDLE_BUF_BYTES.max(1024));

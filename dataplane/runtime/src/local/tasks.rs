@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::task::{Context, RawWaker, RawWakerVTable, Waker};
 
 use super::timers::{NEVER, Timers};
+use crate::late::Side;
 
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 
@@ -62,8 +63,8 @@ pub(super) struct Tasks {
     /// The task being polled, and how many of this turn's are still to be.
     current: Cell<Option<TaskId>>,
     to_run: Cell<usize>,
-    /// Those that wait for the others of this turn.
-    late: RefCell<Vec<TaskId>>,
+    /// Those that wait for the others of this turn, by [`Side`].
+    late: [RefCell<Vec<TaskId>>; 2],
 }
 
 impl Tasks {
@@ -81,7 +82,7 @@ impl Tasks {
             timers: RefCell::default(),
             current: Cell::new(None),
             to_run: Cell::new(0),
-            late: RefCell::default(),
+            late: Default::default(),
         }
     }
 
@@ -113,13 +114,19 @@ impl Tasks {
             self.run(id);
         }
         self.to_run.set(0);
-        // None of these can become late again: the list is whole.
-        let mut late = self.late.take();
-        for id in late.drain(..) {
-            before();
-            self.run(id);
+        for side in &self.late {
+            // One that writes, fails and tries another engine at once stands here again.
+            while !side.borrow().is_empty() {
+                let mut late = side.take();
+                for id in late.drain(..) {
+                    before();
+                    self.run(id);
+                }
+                if side.borrow().is_empty() {
+                    side.replace(late);
+                }
+            }
         }
-        self.late.replace(late);
     }
 
     /// Has the task that is polled next fetched into the cache while another one is polled. A core has thousands of
@@ -132,16 +139,15 @@ impl Tasks {
         }
     }
 
-    /// Puts the task being polled off until the others that are ready in this turn have been polled. Answer: whether
-    /// there are any; else it goes on.
-    pub(super) fn put_off(&self) -> bool {
-        match self.current.get() {
-            Some(id) if self.to_run.get() > 0 => {
-                self.late.borrow_mut().push(id);
-                true
-            }
-            _ => false,
+    /// Puts the task being polled off until the others that are ready in this turn have been polled, and behind those
+    /// that write to the other side before. Answer: whether there are any; else it goes on.
+    pub(super) fn put_off(&self, side: Side) -> bool {
+        let Some(id) = self.current.get() else { return false };
+        let has_others = self.to_run.get() > 0 || self.late.iter().any(|late| !late.borrow().is_empty());
+        if has_others && let Some(late) = self.late.get(side as usize) {
+            late.borrow_mut().push(id);
         }
+        has_others
     }
 
     fn run(&self, id: TaskId) {
