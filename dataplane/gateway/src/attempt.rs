@@ -71,16 +71,16 @@ pub(crate) async fn send(
         RequestDraft::new(core.pool.buffer(), method, &[path, query].concat(), host)
     };
     crate::forward::to_engine(request.head, &mut draft);
-    draft.header("x-request-id", request.id);
+    draft.known("x-request-id", request.id);
     if let Some(authorization) = endpoint.authorization.as_ref() {
-        draft.header("authorization", authorization.as_str());
+        draft.known("authorization", authorization.as_str());
     }
 
     let told = request.priority.and_then(|(band, place)| Some((endpoint.queue_order.priority(band)?, place)));
     if let Some((priority, PriorityIn::Header)) = told
         && endpoint.engine == ArchivedEngineKind::Vllm
     {
-        draft.header(VLLM_PRIORITY, priority.to_string());
+        draft.known(VLLM_PRIORITY, priority.to_string());
     }
     let splices = Splices {
         served_as: &member.served_as,

@@ -275,10 +275,10 @@ impl Shared {
         }
     }
 
-    /// Hands a record to the log, when it is one to be written. Loss: counted.
-    pub(crate) fn record(&self, record: AccessRecord, is_failure: bool) {
+    /// Hands a record to the log, when it is one to be written; it is made only then. Loss: counted.
+    pub(crate) fn record(&self, record: impl FnOnce() -> AccessRecord, is_failure: bool) {
         let is_written = is_failure || self.access_log == AccessLog::All;
-        if is_written && self.access.push(record).is_err() {
+        if is_written && self.access.push(record()).is_err() {
             self.cells.access_lines_lost.increment();
         }
     }

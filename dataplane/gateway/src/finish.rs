@@ -13,7 +13,7 @@ use llmgw_openai::stored::IdTap;
 use llmgw_openai::style::ErrorStyle;
 use llmgw_openai::usage::Usage;
 use llmgw_router::access::AccessRecord;
-use llmgw_router::limiter::Truth;
+use llmgw_router::limiter::{Now, Truth};
 use llmgw_router::metrics::status_row;
 use llmgw_router::prefix::{Decision, Prefilling};
 use llmgw_router::scheduler::cached::Reuse;
@@ -140,6 +140,16 @@ impl Finish {
         self.began_wall
     }
 
+    /// The moment, for limits: a fresh one, in whose second the time that passed since the head arrived is counted.
+    pub(crate) fn now(&self) -> Now {
+        self.moment(Mono::now())
+    }
+
+    fn moment(&self, now: Mono) -> Now {
+        let passed = u64::try_from(now.since(self.began).as_millis()).unwrap_or(u64::MAX);
+        Now::of(now, Wall(self.began_wall.0.saturating_add(passed)))
+    }
+
     /// Whose key it came with, whether or not that works.
     pub(crate) fn is_of(&mut self, caller: Caller) {
         self.account.caller = Some(caller);
@@ -193,9 +203,8 @@ impl Finish {
         self.account.asked = Some(asked);
     }
 
-    /// The pool and endpoint of an attempt, and what its use costs.
-    pub(crate) fn attempt(&mut self, metric_row: u32, slot: BoardSlot, units: Units) {
-        let now = Mono::now();
+    /// The pool and endpoint of an attempt that begins `now`, and what its use costs.
+    pub(crate) fn attempt(&mut self, metric_row: u32, slot: BoardSlot, units: Units, now: Mono) {
         self.routed.get_or_insert(now);
         self.account.attempt(units, now);
         self.metric_row = metric_row;
@@ -407,13 +416,22 @@ impl Drop for Finish {
         if let Some(held) = self.held.take() {
             let count = |tokens: u64| i64::try_from(tokens).unwrap_or(i64::MAX);
             let tokens = count(used.tokens.prompt.saturating_add(used.tokens.completion));
-            held.settle(Truth { ran: self.has_run, tokens, units: count(used.units_micros) });
+            let truth = Truth { ran: self.has_run, tokens, units: count(used.units_micros) };
+            held.settle(truth, self.moment(now));
         }
         self.account_for(used, now);
+        let is_failure = self.status >= 500 || (self.reason.is_some() && self.status < 400);
+        self.core.record(|| self.line(duration), is_failure);
+    }
+}
+
+impl Finish {
+    /// What the log says of it.
+    fn line(&self, duration: Duration) -> AccessRecord {
         let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
         let since_head = |at: Option<Mono>| at.map(|at| micros(at.since(self.began)));
         let usage = self.usage.unwrap_or_default();
-        let record = AccessRecord {
+        AccessRecord {
             id: self.id,
             at_unix_ms: self.began_wall.0.saturating_add(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)),
             caller: self.account.caller.map(|caller| (caller.key_id, caller.project_id)),
@@ -438,7 +456,6 @@ impl Drop for Finish {
             completion_tokens: usage.completion,
             audio_ms: usage.audio_ms,
             sent_bytes: self.sent_bytes,
-        };
-        self.core.record(record, self.status >= 500 || (self.reason.is_some() && self.status < 400));
+        }
     }
 }

@@ -16,7 +16,7 @@ pub(crate) fn to_engine(head: &RequestHead, draft: &mut RequestDraft) {
         }
         draft.copy(name, value);
     }
-    draft.header("accept-encoding", "identity");
+    draft.known("accept-encoding", "identity");
 }
 
 /// Copies an engine's headers to the client's answer, but for those this gateway owns.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use llmgw_http::draft::ResponseDraft;
 use llmgw_kit::clock::Wall;
 use llmgw_obs::stamp::Stamp;
-use llmgw_router::limiter::{Refused, Remaining};
+use llmgw_router::limiter::{Now, Refused, Remaining};
 use llmgw_router::quota::{Amounts, LimitTable, Measure};
 use llmgw_types::Tokens;
 use llmgw_types::snapshot::Units;
@@ -55,8 +55,8 @@ pub(crate) struct Rates {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Rate {
-    limit: i64,
-    remaining: i64,
+    limit: u64,
+    remaining: u64,
     reset_s: u32,
 }
 
@@ -90,7 +90,7 @@ impl LimitAsk {
         resolved: &mut Resolved,
         finish: &mut Finish,
     ) -> Result<(), ApiError> {
-        let denied = match self.reserve(&core.limiter, tables, resolved.wanted.model).await {
+        let denied = match self.reserve(&core.limiter, tables, resolved.wanted.model, finish.now()).await {
             Ok(reserved) => {
                 finish.holds(reserved);
                 return Ok(());
@@ -101,7 +101,7 @@ impl LimitAsk {
         if is_budget && let Some(cheaper) = cheaper(tables, resolved.wanted.model) {
             arrived.instead = Some(cheaper.to_owned());
             if let Ok(other) = arrived.resolve(core, tables).await
-                && let Ok(reserved) = self.reserve(&core.limiter, tables, other.wanted.model).await
+                && let Ok(reserved) = self.reserve(&core.limiter, tables, other.wanted.model, finish.now()).await
             {
                 core.limiter.count(Outcome::Fallback);
                 *resolved = other;
@@ -117,7 +117,13 @@ impl LimitAsk {
         Err(denied.error)
     }
 
-    async fn reserve(&self, limits: &Rc<Limits>, tables: &Tables, model: u32) -> Result<Reserved, Box<Denied>> {
+    async fn reserve(
+        &self,
+        limits: &Rc<Limits>,
+        tables: &Tables,
+        model: u32,
+        now: Now,
+    ) -> Result<Reserved, Box<Denied>> {
         let route = tables.routes().models.get(model as usize);
         let chain = route.and_then(|route| limits.chain_of(self.caller.key.0, &route.name));
         let Some((route, chain)) = route.zip(chain) else { return Ok(Reserved { held: None, rates: None }) };
@@ -129,7 +135,7 @@ impl LimitAsk {
         let least = u64::from(!units.is_free());
         let units = i64::try_from(dearest.price(&tokens, Duration::ZERO).max(least)).unwrap_or(i64::MAX);
         let ask = Amounts::of_request(self.prompt.saturating_add(self.answer), units);
-        match limits.reserve(chain, ask).await {
+        match limits.reserve(chain, ask, now).await {
             Ok(held) => {
                 let remaining = held.as_ref().map(|held| held.remaining);
                 let rates = remaining.and_then(|remaining| Rates::of(&limits.table(), chain, remaining, None));
@@ -206,7 +212,9 @@ impl Rates {
         let rate = |measure: Measure, remaining: i64| {
             let limit = chain.limit(measure)?;
             let wait = refused.filter(|refused| refused.measure == measure).and_then(|refused| refused.retry_s);
-            Some(Rate { limit, remaining: remaining.clamp(0, limit), reset_s: wait.unwrap_or(WINDOW_S) })
+            let count = |number: i64| u64::try_from(number).unwrap_or(0);
+            let (limit, remaining) = (count(limit), count(remaining.min(limit)));
+            Some(Rate { limit, remaining, reset_s: wait.unwrap_or(WINDOW_S) })
         };
         let requests = rate(Measure::Requests, remaining.requests.into());
         let tokens = rate(Measure::Tokens, remaining.tokens);
@@ -221,9 +229,9 @@ impl Rates {
             ["x-ratelimit-limit-tokens", "x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens"];
         for (rate, [limit, remaining, reset]) in [(self.requests, REQUESTS), (self.tokens, TOKENS)] {
             let Some(rate) = rate else { continue };
-            draft.header(limit, Digits::of(rate.limit, "").as_bytes());
-            draft.header(remaining, Digits::of(rate.remaining, "").as_bytes());
-            draft.header(reset, Digits::of(rate.reset_s.into(), "s").as_bytes());
+            draft.known(limit, Digits::of(rate.limit).as_bytes());
+            draft.known(remaining, Digits::of(rate.remaining).as_bytes());
+            draft.known(reset, Digits::seconds(rate.reset_s.into()).as_bytes());
         }
     }
 }

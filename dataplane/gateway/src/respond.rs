@@ -1,6 +1,5 @@
 //! Heads and bodies of our own answers, and the headers we add to engines' ones.
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use llmgw_http::chunk_buf::ChunkBuf;
@@ -41,10 +40,10 @@ pub(crate) async fn error(conn: &mut ServerConn<ClientIo>, error: &ApiError, fin
     finish.fail(reason.code());
     let mut draft = own_draft(conn, reason.status(), finish);
     if let Some(seconds) = error.retry_after {
-        draft.header("retry-after", seconds.to_string());
+        draft.known("retry-after", seconds.to_string());
     }
     if reason.status() == 401 {
-        draft.header("www-authenticate", "Bearer");
+        draft.known("www-authenticate", "Bearer");
     }
     send(conn, draft, body, reason.status(), finish).await;
 }
@@ -84,7 +83,7 @@ pub(crate) async fn wrong_method(conn: &mut ServerConn<ClientIo>, allow: &'stati
     finish.errors().write(&mut body, reason.status(), &shown);
     finish.fail(reason.code());
     let mut draft = own_draft(conn, reason.status(), finish);
-    draft.header("allow", allow);
+    draft.known("allow", allow);
     send(conn, draft, body, reason.status(), finish).await;
 }
 
@@ -112,8 +111,8 @@ fn begin(conn: &mut ServerConn<ClientIo>, status: u16, finish: &Finish) -> Respo
 
 fn own_draft(conn: &mut ServerConn<ClientIo>, status: u16, finish: &Finish) -> ResponseDraft {
     let mut draft = begin(conn, status, finish);
-    draft.header("server", "llmgw").header("content-type", "application/json");
-    draft.header("x-request-id", finish.id().text().as_str());
+    draft.known("server", "llmgw").known("content-type", "application/json");
+    draft.known("x-request-id", finish.id().text().as_str());
     add_rates(&mut draft, finish);
     if finish.queue_time().as_millis() > 0 {
         add_queue_time(&mut draft, finish);
@@ -125,9 +124,9 @@ fn own_draft(conn: &mut ServerConn<ClientIo>, status: u16, finish: &Finish) -> R
 /// Begins the head of a stream whose engine is not known yet.
 pub(crate) fn waiting_draft(conn: &mut ServerConn<ClientIo>, finish: &Finish) -> ResponseDraft {
     let mut draft = begin(conn, 200, finish);
-    draft.header("server", "llmgw").header("content-type", "text/event-stream");
-    draft.header("cache-control", "no-cache").header("x-accel-buffering", "no");
-    draft.header("x-request-id", finish.id().text().as_str());
+    draft.known("server", "llmgw").known("content-type", "text/event-stream");
+    draft.known("cache-control", "no-cache").known("x-accel-buffering", "no");
+    draft.known("x-request-id", finish.id().text().as_str());
     add_rates(&mut draft, finish);
     add_explanation(&mut draft, finish);
     draft
@@ -157,24 +156,21 @@ pub(crate) fn rewritten_draft(
     finish: &Finish,
 ) -> ResponseDraft {
     let mut draft = begin(conn, status, finish);
-    draft.header("server", "llmgw").header("content-type", "application/json");
+    draft.known("server", "llmgw").known("content-type", "application/json");
     add_ours(&mut draft, served, overhead_us, finish);
     draft
 }
 
 fn add_ours(draft: &mut ResponseDraft, served: &Served<'_>, overhead_us: u64, finish: &Finish) {
-    draft.header("x-request-id", finish.id().text().as_str());
-    draft.header("x-llmgw-replica", served.replica);
-    draft.header("x-llmgw-pool", served.pool);
-    draft.header("x-llmgw-served-model", served.model);
-    let mut digits = Digits::default();
-    // Room for every u64.
-    let _ = write!(digits, "{overhead_us}");
-    draft.header("x-llmgw-overhead-us", digits.as_bytes());
+    draft.known("x-request-id", finish.id().text().as_str());
+    draft.known("x-llmgw-replica", served.replica);
+    draft.known("x-llmgw-pool", served.pool);
+    draft.known("x-llmgw-served-model", served.model);
+    draft.known("x-llmgw-overhead-us", Digits::of(overhead_us).as_bytes());
     add_queue_time(draft, finish);
     add_rates(draft, finish);
     if let Some(decision) = finish.decision() {
-        draft.header("x-llmgw-cache-decision", decision.word());
+        draft.known("x-llmgw-cache-decision", decision.word());
     }
     add_explanation(draft, finish);
 }
@@ -190,27 +186,25 @@ fn add_rates(draft: &mut ResponseDraft, finish: &Finish) {
 fn add_queue_time(draft: &mut ResponseDraft, finish: &Finish) {
     let waited = finish.queue_time();
     if waited.is_zero() {
-        draft.header("x-llmgw-queue-ms", "0");
+        draft.known("x-llmgw-queue-ms", "0");
         return;
     }
-    let mut digits = Digits::default();
-    // Room for every u64.
-    let _ = write!(digits, "{}", u64::try_from(waited.as_millis()).unwrap_or(u64::MAX));
-    draft.header("x-llmgw-queue-ms", digits.as_bytes());
+    let millis = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
+    draft.known("x-llmgw-queue-ms", Digits::of(millis).as_bytes());
 }
 
 fn add_explanation(draft: &mut ResponseDraft, finish: &Finish) {
     if let Some(explanation) = finish.explanation() {
-        draft.header("x-llmgw-explain", explanation);
+        draft.known("x-llmgw-explain", explanation);
     }
 }
 
 /// What makes proxies in front pass a stream on as it comes, where the engine did not say it.
 pub(crate) fn add_stream_headers(draft: &mut ResponseDraft, answer: &ResponseHead) {
     if answer.header("cache-control").is_none() {
-        draft.header("cache-control", "no-cache");
+        draft.known("cache-control", "no-cache");
     }
     if answer.header("x-accel-buffering").is_none() {
-        draft.header("x-accel-buffering", "no");
+        draft.known("x-accel-buffering", "no");
     }
 }

@@ -163,7 +163,8 @@ async fn infer(
         let table = tables.routes();
         let (slot, served) = (at.grant.slot, served(table, at.model, &at.grant));
         let metric_row = table.pools.get(at.grant.pool.idx()).map_or(0, |pool| pool.metric_row.to_native());
-        finish.attempt(metric_row, slot, units(table, at.model));
+        let sent_at = Mono::now();
+        finish.attempt(metric_row, slot, units(table, at.model), sent_at);
         finish.placed(&mut at);
         let request = Request {
             head,
@@ -179,7 +180,8 @@ async fn infer(
                 .filter(|_| !core.refuses(slot, Added::Priority))
                 .map(|priority| (priority, route.priority)),
         };
-        let (why, outcome) = match ask(core, table, &at, &request, &served, &mut answer, conn, deadline).await {
+        let (why, outcome) = match ask(core, table, &at, &request, &served, &mut answer, conn, sent_at, deadline).await
+        {
             Ended::Gone => {
                 finish.has_run();
                 return Ok(());
@@ -312,12 +314,12 @@ async fn ask(
     served: &Served<'_>,
     answer: &mut ResponseHead,
     conn: &mut ServerConn<ClientIo>,
+    mut sent_at: Mono,
     deadline: Mono,
 ) -> Ended {
     let mut request = *request;
     let mut refused = [None; 2];
     loop {
-        let sent_at = Mono::now();
         let sent = {
             // It is large, and stays where it was made.
             let sent = pin!(attempt::send(core, table, &at.grant, &request, answer, at.connect, sent_at));
@@ -368,6 +370,7 @@ async fn ask(
         } else {
             return Ended::Answered(Asked { upstream, sent_at, arrived, adds_usage, body: Body::Refusal(body) });
         }
+        sent_at = Mono::now();
     }
 }
 

@@ -89,7 +89,7 @@ pub(crate) async fn send_error(
         Wrapping::Written => {
             let mut draft = respond::rewritten_draft(conn, status, answer.served, overhead_us, finish);
             if let Some(seconds) = answer.head.header("retry-after") {
-                draft.header("retry-after", seconds);
+                draft.known("retry-after", seconds);
             }
             (draft, wrapped)
         }

@@ -42,6 +42,12 @@ impl ResponseDraft {
         self
     }
 
+    /// As [`Self::header`], for a name written in the program, which is none of those that are ours to decide.
+    pub fn known(&mut self, name: &'static str, value: impl AsRef<[u8]>) -> &mut Self {
+        push_known(&mut self.bytes, name, value.as_ref());
+        self
+    }
+
     /// Adds a header that came in a parsed head and may travel ([`crate::head::ResponseHead::end_to_end`]): nothing of
     /// it is looked at again.
     pub fn copy(&mut self, name: &[u8], value: &[u8]) -> &mut Self {
@@ -100,6 +106,12 @@ impl RequestDraft {
         self
     }
 
+    /// As [`Self::header`], for a name written in the program, which is none of those that are ours to decide.
+    pub fn known(&mut self, name: &'static str, value: impl AsRef<[u8]>) -> &mut Self {
+        push_known(&mut self.bytes, name, value.as_ref());
+        self
+    }
+
     /// Adds a header that came in a parsed head and may travel ([`crate::head::RequestHead::end_to_end`]), but for
     /// `Host` and `Expect`: nothing of it is looked at again.
     pub fn copy(&mut self, name: &[u8], value: &[u8]) -> &mut Self {
@@ -119,10 +131,22 @@ impl RequestDraft {
 }
 
 fn push_header(bytes: &mut Vec<u8>, name: &[u8], value: &[u8]) {
-    let is_name = !name.is_empty() && name.iter().all(|&byte| byte.is_ascii_graphic() && byte != b':');
-    if !is_name || is_ours(name) {
-        return;
+    if is_name(name) && !is_ours(name) {
+        push_checked(bytes, name, value);
     }
+}
+
+fn push_known(bytes: &mut Vec<u8>, name: &'static str, value: &[u8]) {
+    debug_assert!(is_name(name.as_bytes()) && !is_ours(name.as_bytes()), "{name}");
+    push_checked(bytes, name.as_bytes(), value);
+}
+
+fn is_name(name: &[u8]) -> bool {
+    !name.is_empty() && name.iter().all(|&byte| byte.is_ascii_graphic() && byte != b':')
+}
+
+/// Adds a header of that name; control bytes in its value become spaces.
+fn push_checked(bytes: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     let start = push_line(bytes, name, value);
     if bytes.get(start..).is_some_and(|value| value.iter().any(|&byte| is_control(byte))) {
         bytes.iter_mut().skip(start).filter(|byte| is_control(**byte)).for_each(|byte| *byte = b' ');

@@ -116,7 +116,7 @@ pub(crate) async fn serve(
     let table = tables.routes();
     let served = served(table, model, &grant);
     let metric_row = table.pools.get(grant.pool.idx()).map_or(0, |pool| pool.metric_row.to_native());
-    finish.attempt(metric_row, grant.slot, units(table, model));
+    finish.attempt(metric_row, grant.slot, units(table, model), Mono::now());
 
     let (method, end): (&[u8], &str) = match act {
         Act::Read => (b"GET", ""),

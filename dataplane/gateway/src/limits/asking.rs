@@ -66,7 +66,7 @@ impl Drop for Asking {
         match slot {
             Some(Slot::Waiting(_)) => self.limits.home.borrow_mut().leave(self.number),
             // Said, and nobody took it.
-            Some(Slot::Answered(Answer::Go(it, _))) => self.limits.end(it, Truth::default()),
+            Some(Slot::Answered(Answer::Go(it, _))) => self.limits.end(it, Truth::default(), super::now()),
             _ => {}
         }
     }

@@ -4,7 +4,7 @@
 
 use std::rc::Rc;
 
-use llmgw_router::limiter::{Remaining, Reservation, Truth};
+use llmgw_router::limiter::{Now, Remaining, Reservation, Truth};
 
 use super::Limits;
 
@@ -23,10 +23,10 @@ impl Held {
         self.it.as_ref().map_or(0, |it| it.second)
     }
 
-    /// The request is over: what it did not use goes back, what it used beyond counts.
-    pub(crate) fn settle(mut self, truth: Truth) {
+    /// The request is over `now`: what it did not use goes back, what it used beyond counts.
+    pub(crate) fn settle(mut self, truth: Truth, now: Now) {
         if let Some(it) = self.it.take() {
-            self.limits.end(it, truth);
+            self.limits.end(it, truth, now);
         }
     }
 }
@@ -34,7 +34,7 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         if let Some(it) = self.it.take() {
-            self.limits.end(it, Truth::default());
+            self.limits.end(it, Truth::default(), super::now());
         }
     }
 }

@@ -121,10 +121,10 @@ impl Limits {
     ///
     /// Cost: with a lease in hand, no message, no wait, no allocation. Errors: a limit is reached, or nobody says
     /// whether.
-    pub(crate) async fn reserve(self: &Rc<Self>, chain: u32, ask: Amounts) -> Result<Option<Held>, NoQuota> {
+    pub(crate) async fn reserve(self: &Rc<Self>, chain: u32, ask: Amounts, now: Now) -> Result<Option<Held>, NoQuota> {
         let reserved = {
             let table = self.table.borrow();
-            self.home.borrow_mut().reserve(&table, chain, ask, now(), |org, message| self.say(org, message))
+            self.home.borrow_mut().reserve(&table, chain, ask, now, |org, message| self.say(org, message))
         };
         let answer = match reserved {
             Reserved::Free => return Ok(None),
@@ -205,8 +205,8 @@ impl Limits {
         }
     }
 
-    fn end(&self, it: Reservation, truth: Truth) {
-        self.home.borrow_mut().end(it, truth, now(), |org, message| self.say(org, message));
+    fn end(&self, it: Reservation, truth: Truth, now: Now) {
+        self.home.borrow_mut().end(it, truth, now, |org, message| self.say(org, message));
         self.pump();
     }
 
