@@ -69,6 +69,9 @@ impl StoreFacts<'_> {
     /// What was spent since a second, at every level that had any part in it.
     fn since(&self, since: u32) -> Result<HashMap<u32, i64>, StoreError> {
         let totals = self.store.read(|rows| rows.used_since(i64::from(since) * 1000))?;
+        if totals.is_empty() {
+            return Ok(HashMap::new());
+        }
         let keys: HashMap<&str, _> = self.tenants.keys.iter().map(|key| (key.id.as_str(), key)).collect();
         let mut sums: HashMap<u32, i64> = HashMap::new();
         for total in totals {

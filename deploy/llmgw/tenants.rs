@@ -49,7 +49,7 @@ impl Keys {
             CoreSeats { feeds: feeds.clone(), kept: Kept::new(cores), post, limiting, newest: None, is_behind: false };
         let (generation, key_count) = (built.generation, built.key_count);
         // What was spent is not to be forgotten: without it nothing is served.
-        seats.try_publish(Arc::new(built.snapshot)).map_err(io::Error::other)?;
+        seats.try_publish(built.snapshot).map_err(io::Error::other)?;
         let watch = Watch::start(store.clone(), builder, generation, seats)?;
         Ok(Self { feeds, key_count, watch })
     }
@@ -121,8 +121,8 @@ impl CoreSeats {
 }
 
 impl Seats for CoreSeats {
-    fn publish(&mut self, snapshot: TenantSnapshot) {
-        if let Err(error) = self.try_publish(Arc::new(snapshot)) {
+    fn publish(&mut self, snapshot: Arc<TenantSnapshot>) {
+        if let Err(error) = self.try_publish(snapshot) {
             tracing::warn!(%error, "keys and limits stay as they are until it can be read what was spent");
         }
     }

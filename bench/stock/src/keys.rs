@@ -79,7 +79,7 @@ struct Seat {
 }
 
 impl Seats for Seat {
-    fn publish(&mut self, snapshot: TenantSnapshot) {
+    fn publish(&mut self, snapshot: Arc<TenantSnapshot>) {
         // Nobody is held to limits here.
         let tenants = self.kept.publication(snapshot, Arc::default());
         *self.keys.newest.write().unwrap_or_else(PoisonError::into_inner) = Some(tenants);

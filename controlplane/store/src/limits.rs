@@ -42,7 +42,7 @@ fn limits(row: &Row<'_>) -> rusqlite::Result<LimitsRow> {
 }
 
 impl Rows<'_> {
-    /// All limits there are.
+    /// All limits there are: those of one level one after another, for all models first.
     pub fn limits(&self) -> Result<Vec<LimitsRow>, StoreError> {
         self.list(&format!("{LIMITS} ORDER BY scope_type, scope_id, model"), [], limits)
     }

@@ -132,14 +132,19 @@ impl LevelKind {
 }
 
 impl ArchivedLevelKind {
+    /// What it is.
+    pub const fn kind(self) -> LevelKind {
+        match self {
+            Self::Key => LevelKind::Key,
+            Self::Project => LevelKind::Project,
+            Self::Team => LevelKind::Team,
+            Self::Organization => LevelKind::Organization,
+        }
+    }
+
     /// See [`LevelKind::word`].
     pub const fn word(self) -> &'static str {
-        match self {
-            Self::Key => LevelKind::Key.word(),
-            Self::Project => LevelKind::Project.word(),
-            Self::Team => LevelKind::Team.word(),
-            Self::Organization => LevelKind::Organization.word(),
-        }
+        self.kind().word()
     }
 }
 

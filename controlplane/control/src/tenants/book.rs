@@ -1,39 +1,58 @@
-//! Whose row is which: given out once, kept for the life of the process.
+//! Whose row is which: given out once, and found again in the table before.
 
-use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use ahash::{HashMap, HashMapExt as _};
 use llmgw_types::tenants::Limits;
 
-/// Rows by what they stand for. A row is never given to another.
+/// Rows of a table that is being made, by what they stand for: those of the table before, and new ones behind them. A
+/// row is never given to another.
 #[derive(Debug)]
 pub(super) struct Rows<T> {
     rows: HashMap<T, u32>,
-    names: Vec<T>,
+    room: usize,
 }
 
-impl<T> Default for Rows<T> {
-    fn default() -> Self {
-        Self { rows: HashMap::new(), names: Vec::new() }
+impl<T: Hash + Eq> Rows<T> {
+    /// Those of the table before, in their order; there is room for so many more.
+    pub(super) fn of(known: Option<impl ExactSizeIterator<Item = T>>, more: usize) -> Self {
+        let room = known.as_ref().map_or(0, ExactSizeIterator::len) + more;
+        let mut rows = HashMap::with_capacity(room);
+        rows.extend(known.into_iter().flatten().zip(0..));
+        Self { rows, room }
     }
-}
 
-impl<T: Clone + Hash + Eq> Rows<T> {
+    /// As many rows as there may be.
+    pub(super) fn room(&self) -> usize {
+        self.room
+    }
+
     /// The row of that, a new one at the end where it has none.
-    pub(super) fn row(&mut self, of: &T) -> u32 {
-        if let Some(row) = self.rows.get(of) {
-            return *row;
-        }
+    pub(super) fn row(&mut self, of: T) -> u32 {
         // Far more than a store holds.
-        let row = u32::try_from(self.names.len()).unwrap_or(u32::MAX);
-        self.rows.insert(of.clone(), row);
-        self.names.push(of.clone());
-        row
+        let next = u32::try_from(self.rows.len()).unwrap_or(u32::MAX);
+        *self.rows.entry(of).or_insert(next)
     }
 
-    /// What each row stands for.
-    pub(super) fn names(&self) -> &[T] {
-        &self.names
+    /// The row of that, if it has one.
+    pub(super) fn known(&self, of: T) -> Option<u32> {
+        self.rows.get(&of).copied()
+    }
+}
+
+/// Numbers of what has no rows of its own.
+#[derive(Debug, Default)]
+pub(super) struct Numbers(HashMap<String, u32>);
+
+impl Numbers {
+    /// The number of that id, a new one where it has none.
+    pub(super) fn of(&mut self, id: &str) -> u32 {
+        if let Some(number) = self.0.get(id) {
+            return *number;
+        }
+        let number = u32::try_from(self.0.len()).unwrap_or(u32::MAX);
+        self.0.insert(id.to_owned(), number);
+        number
     }
 }
 

@@ -1,31 +1,35 @@
 //! From the rows of the store to the table of who may ask.
 
-use std::collections::{HashMap, HashSet};
-use std::hash::Hash;
+use std::ops::Range;
+use std::sync::Arc;
 
+use ahash::{HashMap, HashMapExt as _, HashSet, HashSetExt as _};
 use llmgw_store::{Rows as StoreRows, Store, StoreError};
 use llmgw_tenancy::key::{KeyRow, OldSecret};
-use llmgw_tenancy::limits::{LimitsRow, Period as BudgetPeriod, intersection};
+use llmgw_tenancy::limits::{Limits as StoreLimits, LimitsRow, Period as BudgetPeriod, intersection};
 use llmgw_tenancy::scope::{Organization, Project as ProjectRow, ScopeKind, Team};
 use llmgw_types::snapshot::SnapshotError;
-use llmgw_types::tenants::{Budget, Key, Level, LevelKind, Limits, NEVER, Period, Project, Secret};
-use llmgw_types::{KeyIdx, ShortId, TenantSnapshot, TenantTable};
+use llmgw_types::tenants::{
+    ArchivedKey, ArchivedLevel, Budget, DIGEST_BYTES, Key, Level, LevelKind, Limits, NEVER, Period, Project, Secret,
+};
+use llmgw_types::{ArchivedTenantTable, KeyIdx, ShortId, TenantSnapshot, TenantTable};
 
-use super::book::{Rows, Versions};
+use super::book::{Numbers, Rows, Versions};
 
 /// Makes tables, each with the rows of the one before.
+///
+/// Whose row is which stands in the newest table itself, so that nothing is kept of 100,000 keys beside it but a number
+/// for each.
 #[derive(Debug, Default)]
 pub struct Builder {
-    organizations: Rows<String>,
-    projects: Rows<String>,
-    keys: Rows<String>,
-    levels: Rows<LevelName>,
+    newest: Option<Arc<TenantSnapshot>>,
+    organizations: Numbers,
     level_versions: Versions,
     key_versions: Versions,
 }
 
 /// What a level is known by, for life: its kind, whose it is and for which model.
-type LevelName = (ScopeKind, String, Option<String>);
+type LevelName<'n> = (&'static str, &'n str, Option<&'n str>);
 
 /// Why there is no table.
 #[derive(Debug, thiserror::Error)]
@@ -43,7 +47,7 @@ pub enum BuildError {
 pub struct Built {
     /// The store's generation.
     pub generation: i64,
-    pub snapshot: TenantSnapshot,
+    pub snapshot: Arc<TenantSnapshot>,
     /// Keys that work, or would if they had not expired.
     pub key_count: usize,
     /// Words that keys and projects name as their bands and profiles: whether they mean anything is the
@@ -78,20 +82,58 @@ impl World {
     }
 }
 
-/// What hangs on each scope: rows of levels, and the list of models.
-#[derive(Default)]
-struct Hanging {
-    levels: HashMap<(ScopeKind, String), Vec<u32>>,
-    allowed: HashMap<(ScopeKind, String), Vec<String>>,
+/// What hangs on one scope.
+#[derive(Clone, Default)]
+struct Hung<'w> {
+    /// Places in [`Hanging::levels`].
+    levels: Range<usize>,
+    allowed: Option<&'w [String]>,
 }
 
-impl Hanging {
-    fn levels(&self, kind: ScopeKind, id: &str) -> &[u32] {
-        self.levels.get(&(kind, id.to_owned())).map(Vec::as_slice).unwrap_or_default()
+/// What hangs on each scope: rows of levels, those of one scope one after another, and the list of models.
+#[derive(Default)]
+struct Hanging<'w> {
+    levels: Vec<u32>,
+    scopes: HashMap<(ScopeKind, &'w str), Hung<'w>>,
+}
+
+impl<'w> Hanging<'w> {
+    fn on(&self, kind: ScopeKind, id: &str) -> (&[u32], Option<&'w [String]>) {
+        let Some(hung) = self.scopes.get(&(kind, id)) else { return (&[], None) };
+        (self.levels.get(hung.levels.clone()).unwrap_or_default(), hung.allowed)
+    }
+}
+
+/// Who is whose, by ids.
+struct Tree<'w> {
+    teams: HashMap<&'w str, &'w Team>,
+    organizations: HashMap<&'w str, &'w Organization>,
+    /// Their teams.
+    projects: HashMap<&'w str, &'w str>,
+    /// Their projects.
+    keys: HashMap<&'w str, &'w str>,
+}
+
+impl<'w> Tree<'w> {
+    fn of(world: &'w World) -> Self {
+        Self {
+            teams: world.teams.iter().map(|team| (team.id.as_str(), team)).collect(),
+            organizations: world.organizations.iter().map(|row| (row.id.as_str(), row)).collect(),
+            projects: world.projects.iter().map(|row| (row.id.as_str(), row.team_id.as_str())).collect(),
+            keys: world.keys.iter().map(|key| (key.id.as_str(), key.project_id.as_str())).collect(),
+        }
     }
 
-    fn allowed(&self, kind: ScopeKind, id: &str) -> Option<&[String]> {
-        self.allowed.get(&(kind, id.to_owned())).map(Vec::as_slice)
+    /// The organisation of a scope; none for what hangs on nothing that is there.
+    fn organization(&self, kind: ScopeKind, id: &'w str) -> Option<&'w str> {
+        let team_of = |project: &str| self.projects.get(project).copied();
+        let team = match kind {
+            ScopeKind::Org => return Some(id),
+            ScopeKind::Team => id,
+            ScopeKind::Project => team_of(id)?,
+            ScopeKind::Key => team_of(self.keys.get(id)?)?,
+        };
+        self.teams.get(team).map(|team| team.org_id.as_str())
     }
 }
 
@@ -129,8 +171,7 @@ impl Builder {
     /// Errors: the store cannot be read.
     pub fn build(&mut self, store: &Store) -> Result<Built, BuildError> {
         let world = store.read(World::read)?;
-        let (generation, table) = (world.generation, self.table(&world));
-        let snapshot = TenantSnapshot::of(&table)?;
+        let table = self.table(&world);
         let words = |of_key: fn(&KeyRow) -> &Option<String>, of_project: fn(&ProjectRow) -> &Option<String>| {
             let keys = world.keys.iter().filter(|key| key.revoked_at.is_none()).filter_map(|key| of_key(key).as_ref());
             let all = keys.chain(world.projects.iter().filter_map(|project| of_project(project).as_ref()));
@@ -141,131 +182,144 @@ impl Builder {
         let bands = words(|key| &key.band, |project| &project.band);
         let profiles = words(|key| &key.routing_profile, |project| &project.routing_profile);
         let key_count = world.keys.iter().filter(|key| key.revoked_at.is_none()).count();
+        let generation = world.generation;
+        // Its memory is the snapshot's.
+        drop(world);
+        let snapshot = Arc::new(TenantSnapshot::of(&table)?);
+        self.newest = Some(snapshot.clone());
         Ok(Built { generation, snapshot, key_count, bands, profiles })
     }
 
     /// The id of the key in that row.
     pub fn key_id(&self, key: KeyIdx) -> Option<&str> {
-        self.keys.names().get(key.idx()).map(String::as_str)
+        Some(self.newest.as_ref()?.table().key(key)?.id.as_str())
     }
 
     fn table(&mut self, world: &World) -> TenantTable {
-        let teams: HashMap<&str, &Team> = world.teams.iter().map(|team| (team.id.as_str(), team)).collect();
-        let organizations: HashMap<&str, &Organization> =
-            world.organizations.iter().map(|row| (row.id.as_str(), row)).collect();
-        let (hanging, levels) = self.levels(world, &teams);
+        let newest = self.newest.clone();
+        let before = newest.as_ref().map(|snapshot| snapshot.table());
+        let tree = Tree::of(world);
+        let (hanging, levels) = self.levels(world, &tree, before);
         let mut allowlists = Allowlists::default();
-        let mut projects: Vec<Option<Project>> = Vec::new();
+        let known = before.map(|table| table.projects.iter().map(|project| project.id.as_str()));
+        let mut rows = Rows::of(known, world.projects.len());
+        let mut projects: Vec<Option<Project>> = Vec::with_capacity(rows.room());
         let mut above: HashMap<&str, Above<'_>> = HashMap::new();
         for project in &world.projects {
-            let Some(team) = teams.get(project.team_id.as_str()) else { continue };
-            let Some(organization) = organizations.get(team.org_id.as_str()) else { continue };
+            let Some(team) = tree.teams.get(project.team_id.as_str()) else { continue };
+            let Some(organization) = tree.organizations.get(team.org_id.as_str()) else { continue };
             if is_too_long("project", &project.id) {
                 continue;
             }
-            let row = self.projects.row(&project.id);
+            let row = rows.row(&project.id);
             let path = format!("{}/{}/{}", organization.name, team.name, project.name);
-            let number = self.organizations.row(&organization.id);
+            let number = self.organizations.of(&organization.id);
             put(&mut projects, row, Project { id: project.id.clone(), path, organization: number });
             let chain =
                 [(ScopeKind::Project, &project.id), (ScopeKind::Team, &team.id), (ScopeKind::Org, &organization.id)];
-            let levels = chain.iter().flat_map(|(kind, id)| hanging.levels(*kind, id)).copied().collect();
-            let allowed = intersection(chain.iter().map(|(kind, id)| hanging.allowed(*kind, id)));
+            let chain = chain.map(|(kind, id)| hanging.on(kind, id));
+            let levels = chain.iter().flat_map(|(levels, _)| *levels).copied().collect();
+            let allowed = intersection(chain.iter().map(|(_, allowed)| *allowed));
             let allowlist = allowed.as_deref().map(|list| allowlists.row(list));
             above.insert(&project.id, Above { row, project, levels, allowed, allowlist });
         }
-        let mut keys: Vec<Option<Key>> = Vec::new();
-        let mut secrets = Vec::with_capacity(world.keys.len() + world.overlaps.len());
-        let mut digests = HashSet::with_capacity(secrets.capacity());
-        let mut rows: HashMap<&str, u32> = HashMap::with_capacity(world.keys.len());
-        for key in &world.keys {
-            let Some(above) = above.get(key.project_id.as_str()) else { continue };
-            if is_too_long("key", &key.id) {
-                continue;
-            }
-            let row = self.keys.row(&key.id);
-            rows.insert(&key.id, row);
-            if digests.insert(key.hash.0) {
-                secrets.push(Secret { digest: key.hash.0, key: row, ends_at: NEVER });
-            }
-            let key = self.key(row, key, above, &hanging, &mut allowlists);
-            put(&mut keys, row, key);
-        }
-        for old in &world.overlaps {
-            let Some(row) = rows.get(old.key_id.as_str()) else { continue };
-            if digests.insert(old.hash.0) {
-                secrets.push(Secret { digest: old.hash.0, key: *row, ends_at: moment(old.expires_at) });
-            }
-        }
+        let (keys, secrets) = self.keys(world, &above, &hanging, &mut allowlists, before);
         let table = TenantTable {
             generation: u64::try_from(world.generation).unwrap_or(0),
-            keys: filled(keys, &self.keys, |id| Key { is_revoked: true, ..Key::plain(id) }),
-            projects: filled(projects, &self.projects, |id| Project {
-                id: id.clone(),
+            keys,
+            projects: filled(projects, before.map(|table| table.projects.as_slice()), |gone| Project {
+                id: gone.id.as_str().to_owned(),
                 path: String::new(),
                 organization: 0,
             }),
-            levels: filled(levels, &self.levels, |(kind, scope_id, model)| Level {
-                kind: level_kind(*kind),
-                scope_id: scope_id.clone(),
-                model: model.clone(),
-                organization: 0,
-                limits: Limits::default(),
-            }),
+            levels,
             allowlists: allowlists.lists,
             ..TenantTable::default()
         };
         table.with_secrets(secrets)
     }
 
-    fn levels(&mut self, world: &World, teams: &HashMap<&str, &Team>) -> (Hanging, Vec<Option<Level>>) {
-        let projects: HashMap<&str, &str> =
-            world.projects.iter().map(|project| (project.id.as_str(), project.team_id.as_str())).collect();
-        let keys: HashMap<&str, &str> =
-            world.keys.iter().map(|key| (key.id.as_str(), key.project_id.as_str())).collect();
-        let (mut hanging, mut levels) = (Hanging::default(), Vec::new());
-        for LimitsRow { scope, model, limits } in &world.limits {
-            let project = if scope.kind == ScopeKind::Key { keys.get(scope.id.as_str()).copied() } else { None };
-            let project = project.or((scope.kind == ScopeKind::Project).then_some(scope.id.as_str()));
-            let team = project.and_then(|id| projects.get(id)).copied();
-            let team = team.or((scope.kind == ScopeKind::Team).then_some(scope.id.as_str()));
-            let organization = team.and_then(|id| teams.get(id)).map(|team| team.org_id.as_str());
-            let organization = organization.or((scope.kind == ScopeKind::Org).then_some(scope.id.as_str()));
-            // What hangs on nothing that is there holds nobody.
-            let Some(organization) = organization else { continue };
-            let at = || (scope.kind, scope.id.clone());
-            if let Some(allowed) = &limits.allowed_models {
-                hanging.allowed.insert(at(), allowed.clone());
+    /// All keys, and what of them may be shown.
+    fn keys(
+        &mut self,
+        world: &World,
+        above: &HashMap<&str, Above<'_>>,
+        hanging: &Hanging<'_>,
+        allowlists: &mut Allowlists,
+        before: Option<&ArchivedTenantTable>,
+    ) -> (Vec<Key>, Vec<Secret>) {
+        let known = before.map(|table| table.keys.iter().map(|key| key.id.as_str()));
+        let mut rows = Rows::of(known, world.keys.len());
+        let mut keys: Vec<Option<Key>> = Vec::with_capacity(rows.room());
+        let mut secrets = Vec::with_capacity(world.keys.len() + world.overlaps.len());
+        for key in &world.keys {
+            let Some(above) = above.get(key.project_id.as_str()) else { continue };
+            if is_too_long("key", &key.id) {
+                continue;
             }
-            let held = Limits {
-                rpm: limits.rpm,
-                tpm: limits.tpm,
-                parallel: limits.parallel,
-                budget: limits.budget_micros.zip(limits.budget_period).map(|(micros, period)| Budget {
-                    micros,
-                    period: match period {
-                        BudgetPeriod::Day => Period::Day,
-                        BudgetPeriod::Month => Period::Month,
-                    },
-                    time_zone: limits.time_zone.clone().unwrap_or_else(|| "UTC".to_owned()),
-                }),
-            };
+            let row = rows.row(&key.id);
+            // The store holds no two keys of one digest.
+            secrets.push(Secret { digest: key.hash.0, key: row, ends_at: NEVER });
+            let key = self.key(row, key, above, hanging, allowlists);
+            put(&mut keys, row, key);
+        }
+        let mut digests: HashSet<[u8; DIGEST_BYTES]> = HashSet::new();
+        if !world.overlaps.is_empty() {
+            digests.extend(secrets.iter().map(|secret| secret.digest));
+        }
+        for old in &world.overlaps {
+            let Some(row) = rows.known(&old.key_id) else { continue };
+            let is_there = keys.get(row as usize).is_some_and(Option::is_some);
+            if is_there && digests.insert(old.hash.0) {
+                secrets.push(Secret { digest: old.hash.0, key: row, ends_at: moment(old.expires_at) });
+            }
+        }
+        let gone = |gone: &ArchivedKey| Key { is_revoked: true, ..Key::plain(gone.id.as_str()) };
+        (filled(keys, before.map(|table| table.keys.as_slice()), gone), secrets)
+    }
+
+    fn levels<'w>(
+        &mut self,
+        world: &'w World,
+        tree: &Tree<'w>,
+        before: Option<&'w ArchivedTenantTable>,
+    ) -> (Hanging<'w>, Vec<Level>) {
+        let name = |level: &'w ArchivedLevel| -> LevelName<'w> {
+            (level.kind.word(), level.scope_id.as_str(), level.model.as_ref().map(|model| model.as_str()))
+        };
+        let mut rows = Rows::of(before.map(|table| table.levels.iter().map(name)), world.limits.len());
+        let mut hanging = Hanging { levels: Vec::with_capacity(world.limits.len()), scopes: HashMap::new() };
+        hanging.scopes.reserve(world.limits.len());
+        let mut levels: Vec<Option<Level>> = Vec::with_capacity(rows.room());
+        for LimitsRow { scope, model, limits } in &world.limits {
+            let Some(organization) = tree.organization(scope.kind, &scope.id) else { continue };
+            let end = hanging.levels.len();
+            let hung = hanging.scopes.entry((scope.kind, &scope.id));
+            let hung = hung.or_insert_with(|| Hung { levels: end..end, allowed: None });
+            if let Some(allowed) = &limits.allowed_models {
+                hung.allowed = Some(allowed);
+            }
+            let held = held(limits);
             if held == Limits::default() {
                 continue;
             }
-            let row = self.levels.row(&(scope.kind, scope.id.clone(), model.clone()));
+            let kind = level_kind(scope.kind);
+            let row = rows.row((kind.word(), &scope.id, model.as_deref()));
             self.level_versions.of_level(row, &held);
-            hanging.levels.entry(at()).or_default().push(row);
-            let level = Level {
-                kind: level_kind(scope.kind),
-                scope_id: scope.id.clone(),
-                model: model.clone(),
-                organization: self.organizations.row(&organization.to_owned()),
-                limits: held,
-            };
+            hanging.levels.push(row);
+            hung.levels.end = end + 1;
+            let organization = self.organizations.of(organization);
+            let level = Level { kind, scope_id: scope.id.clone(), model: model.clone(), organization, limits: held };
             put(&mut levels, row, level);
         }
-        (hanging, levels)
+        let gone = |gone: &ArchivedLevel| Level {
+            kind: gone.kind.kind(),
+            scope_id: gone.scope_id.as_str().to_owned(),
+            model: gone.model.as_ref().map(|model| model.as_str().to_owned()),
+            organization: 0,
+            limits: Limits::default(),
+        };
+        (hanging, filled(levels, before.map(|table| table.levels.as_slice()), gone))
     }
 
     fn key(
@@ -273,10 +327,10 @@ impl Builder {
         row: u32,
         key: &KeyRow,
         above: &Above<'_>,
-        hanging: &Hanging,
+        hanging: &Hanging<'_>,
         allowlists: &mut Allowlists,
     ) -> Key {
-        let own = hanging.allowed(ScopeKind::Key, &key.id);
+        let (own_levels, own) = hanging.on(ScopeKind::Key, &key.id);
         let allowlist = match own {
             None => above.allowlist,
             Some(own) => {
@@ -284,7 +338,7 @@ impl Builder {
                 both.as_deref().map(|list| allowlists.row(list))
             }
         };
-        let levels = [hanging.levels(ScopeKind::Key, &key.id), &above.levels].concat();
+        let levels = [own_levels, &above.levels].concat();
         let limits_version = self.key_versions.of_key(row, &levels, |level| self.level_versions.newest(level));
         Key {
             id: key.id.clone(),
@@ -299,6 +353,23 @@ impl Builder {
             levels,
             limits_version,
         }
+    }
+}
+
+/// The limits of a row, without its list of models.
+fn held(limits: &StoreLimits) -> Limits {
+    Limits {
+        rpm: limits.rpm,
+        tpm: limits.tpm,
+        parallel: limits.parallel,
+        budget: limits.budget_micros.zip(limits.budget_period).map(|(micros, period)| Budget {
+            micros,
+            period: match period {
+                BudgetPeriod::Day => Period::Day,
+                BudgetPeriod::Month => Period::Month,
+            },
+            time_zone: limits.time_zone.clone().unwrap_or_else(|| "UTC".to_owned()),
+        }),
     }
 }
 
@@ -334,8 +405,11 @@ fn put<T>(rows: &mut Vec<Option<T>>, row: u32, value: T) {
     }
 }
 
-/// All rows; those of what is gone as `gone` says.
-fn filled<T, N: Clone + Hash + Eq>(mut rows: Vec<Option<T>>, book: &Rows<N>, gone: impl Fn(&N) -> T) -> Vec<T> {
-    rows.resize_with(book.names().len(), || None);
-    rows.into_iter().zip(book.names()).map(|(row, name)| row.unwrap_or_else(|| gone(name))).collect()
+/// All rows; those of what the table before has and that is gone as `gone` says.
+fn filled<T, A>(mut rows: Vec<Option<T>>, before: Option<&[A]>, gone: impl Fn(&A) -> T) -> Vec<T> {
+    let before = before.unwrap_or_default();
+    rows.resize_with(rows.len().max(before.len()), || None);
+    // A row that is new has a value.
+    let all = rows.into_iter().enumerate();
+    all.filter_map(|(at, row)| row.or_else(|| before.get(at).map(&gone))).collect()
 }

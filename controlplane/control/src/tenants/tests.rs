@@ -1,5 +1,6 @@
 //! Tables made from a store that operators change: what a key may follows from its levels, and rows stay.
 
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
@@ -47,7 +48,7 @@ impl World {
         (text(&made["key"]), text(&made["record"]["id"]))
     }
 
-    fn table(&mut self) -> TenantSnapshot {
+    fn table(&mut self) -> Arc<TenantSnapshot> {
         self.builder.build(&self.store).expect("a table").snapshot
     }
 }
@@ -152,12 +153,12 @@ fn limits_of_every_level_are_named_and_versions_change_only_with_what_they_are_o
 
 /// Seats that pass on what they are told.
 struct Told {
-    tables: Sender<TenantSnapshot>,
+    tables: Sender<Arc<TenantSnapshot>>,
     used: Vec<(KeyIdx, i64)>,
 }
 
 impl Seats for Told {
-    fn publish(&mut self, snapshot: TenantSnapshot) {
+    fn publish(&mut self, snapshot: Arc<TenantSnapshot>) {
         // A test that ended needs no more of them.
         let _ = self.tables.send(snapshot);
     }
@@ -169,7 +170,7 @@ impl Seats for Told {
     }
 }
 
-fn watched(mut world: World, used: Vec<(KeyIdx, i64)>) -> (World, Watch, Receiver<TenantSnapshot>) {
+fn watched(mut world: World, used: Vec<(KeyIdx, i64)>) -> (World, Watch, Receiver<Arc<TenantSnapshot>>) {
     let (tables, told) = channel();
     let built = world.builder.build(&world.store).expect("a table").generation;
     let builder = std::mem::take(&mut world.builder);

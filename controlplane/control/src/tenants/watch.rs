@@ -3,6 +3,7 @@
 //! One plain thread. A store that cannot be read changes nothing: the cores keep the table they have.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -22,7 +23,7 @@ const NOTED_AT_ONCE: usize = 500;
 /// Where tables go, and where the use of keys is counted.
 pub trait Seats: Send + 'static {
     /// A newer table, for every core.
-    fn publish(&mut self, snapshot: TenantSnapshot);
+    fn publish(&mut self, snapshot: Arc<TenantSnapshot>);
 
     /// Called every [`LOOK`]: sends again what found no room, lets go of tables that no core has any more.
     fn tend(&mut self);
