@@ -30,6 +30,8 @@ struct Known {
     terms: BudgetTerms,
 }
 
+const NONE: u32 = u32::MAX;
+
 /// Which windows count a chain, and since which version.
 #[derive(Clone, Copy, Debug)]
 struct Counted {
@@ -62,8 +64,12 @@ impl Counted {
 /// See the module.
 #[derive(Clone, Debug, Default)]
 pub struct Builder {
-    /// By key and, for one model, the level that makes it a chain of its own.
-    chains: HashMap<(u32, Option<u32>), u32>,
+    /// By key: its chain for all models, [`NONE`] where it had none so far.
+    chains: Vec<u32>,
+    /// By key and the level that makes a model a chain of its own.
+    of_models: HashMap<(u32, u32), u32>,
+    /// Numbers of chains that were given.
+    chain_count: u32,
     /// By chain; none for one that is gone.
     counted: Vec<Option<Counted>>,
     /// By level.
@@ -79,8 +85,9 @@ impl Builder {
         self.budgets.resize(tenants.levels.len().max(self.budgets.len()), None);
         let calendars = self.calendars(tenants, facts);
         let levels: Vec<_> = rows.zip(0..).map(|(level, row)| self.level(level, row, &calendars, facts)).collect();
-        let mut counted: Vec<Option<Counted>> = vec![None; self.chains.len()];
-        let mut chains: Vec<Option<ChainRow>> = vec![None; self.chains.len()];
+        let mut counted: Vec<Option<Counted>> = vec![None; self.chain_count as usize];
+        let mut chains: Vec<Option<ChainRow>> = vec![None; self.chain_count as usize];
+        self.chains.resize(tenants.keys.len().max(self.chains.len()), NONE);
         let before = std::mem::take(&mut self.counted);
         let mut keys = Vec::with_capacity(tenants.keys.len());
         for (key, row) in tenants.keys.iter().zip(0u32..) {
@@ -120,13 +127,22 @@ impl Builder {
             }
             keys.push(KeyChains { all, of_models: of_models.into() });
         }
+        counted.shrink_to_fit();
         self.counted = counted;
         LimitTable::new(tenants.generation.to_native(), levels, chains, calendars).with_keys(keys)
     }
 
     fn number(&mut self, key: u32, level: Option<u32>) -> u32 {
-        let next = self.chains.len() as u32;
-        *self.chains.entry((key, level)).or_insert(next)
+        let number = match level {
+            Some(level) => self.of_models.entry((key, level)).or_insert(NONE),
+            // There is one for each key.
+            None => &mut self.chains[key as usize],
+        };
+        if *number == NONE {
+            *number = self.chain_count;
+            self.chain_count += 1;
+        }
+        *number
     }
 
     /// All calendars that any budget has followed so far, as they run from now on.

@@ -101,8 +101,8 @@ pub struct Chain {
     pub counts_since: u32,
     /// What any level limits.
     pub(crate) measures: Measures,
-    /// The least limit of all levels, by measure.
-    pub(crate) tightest: [Option<i64>; 4],
+    /// The least limit of all levels, by measure; nothing where none limits it.
+    pub(crate) tightest: [i64; 4],
 }
 
 impl Chain {
@@ -113,7 +113,7 @@ impl Chain {
 
     /// The least limit of all its levels.
     pub fn limit(&self, measure: Measure) -> Option<i64> {
-        self.tightest[measure as usize]
+        self.measures.has(measure).then(|| self.tightest[measure as usize])
     }
 
     /// Whether what was charged by that version stands where this one charges. Both are counts that may run over.

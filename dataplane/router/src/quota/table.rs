@@ -86,11 +86,12 @@ impl LimitTable {
         let level = |row: u32| levels.get(row as usize).and_then(Option::as_ref);
         let chain = |ChainRow { levels: list, org, version, counts_since }: ChainRow| {
             let list: LevelList = list.iter().filter(|row| level(*row).is_some()).collect();
-            let (mut measures, mut tightest) = (Measures::default(), [None; 4]);
+            let (mut measures, mut tightest) = (Measures::default(), [0; 4]);
             for measure in Measure::ALL {
                 let least = list.iter().filter_map(level).filter_map(|level| level.limit(measure)).min();
-                tightest[measure as usize] = least;
-                measures = if least.is_some() { measures.with(measure) } else { measures };
+                if let Some(least) = least {
+                    (tightest[measure as usize], measures) = (least, measures.with(measure));
+                }
             }
             (!measures.is_empty()).then_some(Chain { levels: list, org, version, counts_since, measures, tightest })
         };
@@ -188,7 +189,7 @@ mod tests {
         let chains = vec![chain(&[0, 1, 2, 3]), chain(&[2]), None];
         let table = LimitTable::new(3, levels, chains, Vec::new());
         let chain = table.chain(0).unwrap();
-        assert_eq!(chain.tightest, [Some(5), Some(100), Some(0), None]);
+        assert_eq!(Measure::ALL.map(|measure| chain.limit(measure)), [Some(5), Some(100), Some(0), None]);
         assert_eq!(chain.levels.iter().collect::<Vec<_>>(), [0, 1, 3]);
         assert!(table.chain(1).is_none() && table.chain(2).is_none() && table.chain(9).is_none());
     }
