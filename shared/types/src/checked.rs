@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 use rkyv::api::high::{HighSerializer, HighValidator};
 use rkyv::bytecheck::CheckBytes;
 use rkyv::rancor::Error;
-use rkyv::ser::allocator::ArenaHandle;
+use rkyv::ser::allocator::{Arena, ArenaHandle};
 use rkyv::util::AlignedVec;
 use rkyv::{Archive, Portable, Serialize};
 
@@ -61,7 +61,10 @@ where
     ///
     /// Errors: the table does not fit together (a row that names a row that is not there, names that are not sorted).
     pub fn of(table: &T) -> Result<Self, SnapshotError> {
-        let mut bytes = rkyv::to_bytes::<Error>(table).map_err(|error| refused::<T>(error.to_string()))?;
+        // Of its own: rkyv's would stay with the thread, as large as the largest table that it ever wrote took.
+        let mut arena = Arena::new();
+        let written = rkyv::api::high::to_bytes_in_with_alloc::<_, _, Error>(table, AlignedVec::new(), arena.acquire());
+        let mut bytes = written.map_err(|error| refused::<T>(error.to_string()))?;
         bytes.shrink_to_fit();
         Self::check(bytes)
     }
