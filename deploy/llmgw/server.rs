@@ -17,7 +17,7 @@ use llmgw_journal::Journal;
 use llmgw_kit::chance::Chance;
 use llmgw_obs::log::{self, Format, Log};
 use llmgw_router::Board;
-use llmgw_router::access::{AccessLog, AccessRing, RING_CAPACITY};
+use llmgw_router::access::{AccessLog, AccessRing};
 use llmgw_router::board::SLOTS_MAX;
 use llmgw_router::metrics::CoreCells;
 use llmgw_router::prefix::{Ledger, Seed, StampTable};
@@ -180,7 +180,8 @@ impl Server {
         let readiness = Arc::new(Readiness::of_cores(core_count));
         let cells: Vec<Arc<CoreCells>> = (0..core_count).map(|_| Arc::default()).collect();
         let feeds: Vec<Arc<Latest<_>>> = (0..core_count).map(|_| Arc::default()).collect();
-        let access: Vec<Arc<AccessRing>> = (0..core_count).map(|_| Arc::new(AccessRing::new(RING_CAPACITY))).collect();
+        let access_ring = |_| Arc::new(AccessRing::new(access_log.ring_capacity()));
+        let access: Vec<Arc<AccessRing>> = (0..core_count).map(access_ring).collect();
 
         let store = keys::store(&config)?;
         let usage_cells = store.as_ref().map(|_| Arc::<llmgw_journal::Cells>::default());
@@ -243,6 +244,8 @@ impl Server {
                 access_log,
             }
         });
+        // The first table of keys was made from much more than it holds; and no core waits for its arena yet.
+        memory::give_back();
         let cores = cores::spawn_cores(&plan.cores, driver, setups, llmgw_gateway::run)?;
         tracing::info!(%driver, cores = core_count, open_files, "serving");
         Ok(Self { side, keys, cores, journal, addrs, driver, open_files })

@@ -2,7 +2,7 @@
 //!
 //! [`mark_this_thread`] is called on the core's thread. Other threads (client, engine, the test itself) allocate
 //! uncounted. With [`SITES`] set in the environment each counted call is also put down with the places in our code that
-//! led to it; that is slow and for people.
+//! led to it; that is slow and for people. What is held is counted of every thread apart.
 
 #![expect(
     unsafe_code,
@@ -33,6 +33,7 @@ static NOTED: Mutex<BTreeMap<String, u64>> = Mutex::new(BTreeMap::new());
 
 thread_local! {
     static IS_COUNTED: Cell<bool> = const { Cell::new(false) };
+    static HELD: Cell<i64> = const { Cell::new(0) };
 }
 
 /// From here on this thread's allocations count.
@@ -43,6 +44,15 @@ pub(crate) fn mark_this_thread() {
 /// Allocations of the marked thread so far; one that grows or shrinks a buffer counts as one.
 pub(crate) fn count() -> u64 {
     COUNT.load(Ordering::Relaxed)
+}
+
+/// Bytes that this thread asked for, less those that it gave back.
+pub(crate) fn held() -> i64 {
+    HELD.get()
+}
+
+fn hold(more: usize, less: usize) {
+    HELD.set(HELD.get() + more as i64 - less as i64);
 }
 
 /// Whether sites are asked for.
@@ -102,23 +112,27 @@ fn site(bytes: usize) -> String {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         counted(layout.size());
+        hold(layout.size(), 0);
         // SAFETY: as the caller promised.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         counted(layout.size());
+        hold(layout.size(), 0);
         // SAFETY: as the caller promised.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         counted(new_size);
+        hold(new_size, layout.size());
         // SAFETY: as the caller promised; `pointer` came from this allocator, so from the system's.
         unsafe { System.realloc(pointer, layout, new_size) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        hold(0, layout.size());
         // SAFETY: as the caller promised; `pointer` came from this allocator, so from the system's.
         unsafe { System.dealloc(pointer, layout) }
     }

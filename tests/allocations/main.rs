@@ -7,6 +7,7 @@
 #![expect(clippy::print_stdout, reason = "who allocates is shown to the person who asks")]
 
 mod counter;
+mod held;
 mod rig;
 
 use llmgw_runtime::driver::{Driver, DriverChoice, choose};

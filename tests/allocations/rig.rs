@@ -13,7 +13,7 @@ use std::time::Duration;
 use llmgw_gateway::CoreSetup;
 use llmgw_kit::chance::Chance;
 use llmgw_router::Board;
-use llmgw_router::access::{AccessLog, AccessRing, RING_CAPACITY};
+use llmgw_router::access::{AccessLog, AccessRing};
 use llmgw_router::admission::publish_room;
 use llmgw_router::feed::Feed;
 use llmgw_router::message::CoreMessage;
@@ -87,7 +87,7 @@ impl Rig {
             prefixes: Arc::new(StampTable::new(1 << 16, Ledger::new(1, 4))),
             seed: Seed::drawn(&mut Chance::seeded(1)),
             cells: Arc::new(CoreCells::default()),
-            access: Arc::new(AccessRing::new(RING_CAPACITY)),
+            access: Arc::new(AccessRing::new(AccessLog::default().ring_capacity())),
             usage: Some(Arc::new(UsageRing::new(usage::RING_CAPACITY))),
             readiness,
             settings,
@@ -142,7 +142,7 @@ fn settings() -> Settings {
 }
 
 /// Nothing was spent, and periods never end.
-struct Unspent;
+pub(crate) struct Unspent;
 
 impl Facts for Unspent {
     fn edges(&mut self, _zone: &str, _period: ArchivedPeriod) -> Vec<u32> {

@@ -12,7 +12,7 @@ use llmgw_config::{CoreCount, ServerConfig};
 use llmgw_kit::clock::Mono;
 use llmgw_obs::log::Log;
 use llmgw_router::Board;
-use llmgw_router::access::{AccessLog, AccessRing, RING_CAPACITY};
+use llmgw_router::access::{AccessLog, AccessRing};
 use llmgw_router::board::SLOTS_MAX;
 use llmgw_router::feed::Feed;
 use llmgw_router::message::CoreMessage;
@@ -79,7 +79,7 @@ pub(crate) fn run(config: ServerConfig, file: ConfigFile, log: &Log, mode: Mode)
     let slots_max = usize::try_from(config.router.prefix_table_slots).unwrap_or(usize::MAX);
     let prefixes = Arc::new(StampTable::new(slots_max, Ledger::new(1, SLOTS_MAX)));
     let (cells, feed) = (Arc::new(CoreCells::new()), Arc::new(Latest::default()));
-    let access = Arc::new(AccessRing::new(RING_CAPACITY));
+    let access = Arc::new(AccessRing::new(access_log.ring_capacity()));
     cores::keep_to(&plan.side);
     let (keys, watch) = match &store {
         Some(store) if config.auth == Auth::Keys => {

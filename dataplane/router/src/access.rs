@@ -4,9 +4,6 @@
 use crossbeam::queue::ArrayQueue;
 use llmgw_types::{RequestId, ShortId};
 
-/// Records a core may have waiting; more are dropped and counted.
-pub const RING_CAPACITY: usize = 4096;
-
 /// One core's ring. From: the core. To: the side runtime. Loss: the newest record is dropped and counted.
 pub type AccessRing = ArrayQueue<AccessRecord>;
 
@@ -18,6 +15,17 @@ pub enum AccessLog {
     Failures,
     /// All.
     All,
+}
+
+impl AccessLog {
+    /// Records a core may have waiting; more are dropped and counted. The ring is in RAM from the start, so that of
+    /// failures alone is small: rings are emptied twenty times a second.
+    pub const fn ring_capacity(self) -> usize {
+        match self {
+            Self::Failures => 1024,
+            Self::All => 4096,
+        }
+    }
 }
 
 /// What is known of a request when it ends. Times in microseconds from its head.

@@ -1,4 +1,4 @@
-//! How the process's allocator treats large blocks. Called once by the binary, before its threads start.
+//! How the process's allocator treats large blocks, and what it gives back. Called by the binary at its start.
 
 /// Blocks from this size on are mapped from the system one by one, and given back the moment they are freed.
 pub const LARGE_BLOCK_BYTES: usize = 1024 * 1024;
@@ -19,6 +19,18 @@ pub fn settle_allocator() {
             libc::mallopt(libc::M_TRIM_THRESHOLD, KEPT_FREE_BYTES as libc::c_int);
         }
         read_overcommit_setting();
+    }
+}
+
+/// Gives pages that hold nothing back to the system, wherever they lie. Elsewhere this does nothing.
+///
+/// Cost: a walk over all that is free, for which the threads whose arenas are walked wait: to be called before there
+/// are cores.
+pub fn give_back() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: it takes the allocator's own locks.
+    unsafe {
+        libc::malloc_trim(0);
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use llmgw_engine_sim::{Engine, EngineConfig};
 use llmgw_obs::log::{self, Format};
 use llmgw_router::Board;
-use llmgw_router::access::{AccessRing, RING_CAPACITY};
+use llmgw_router::access::{AccessLog, AccessRing};
 use llmgw_router::metrics::CoreCells;
 use llmgw_router::prefix::{Ledger, StampTable};
 use llmgw_router::readiness::Readiness;
@@ -46,7 +46,7 @@ pub(super) fn through_the_admin_address(plan: Plan) -> Result<Timing, String> {
         cells: (0..CORES).map(|_| Arc::new(CoreCells::new())).collect(),
         feeds: (0..CORES).map(|_| Arc::new(Latest::default())).collect(),
         post: mesh.post(CORES),
-        access: (0..CORES).map(|_| Arc::new(AccessRing::new(RING_CAPACITY))).collect(),
+        access: (0..CORES).map(|_| Arc::new(AccessRing::new(AccessLog::Failures.ring_capacity()))).collect(),
         readiness: Arc::new(Readiness::default()),
         sink: log.sink(),
         format: log.format(),
