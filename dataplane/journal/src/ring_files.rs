@@ -82,13 +82,17 @@ impl Files for RingFiles {
 
     fn sync(&mut self, file: &mut Rc<BufferedFile>, bring: Bring) -> Syncing {
         let (file, folder) = (file.clone(), self.folder.clone());
-        Box::pin(async move {
+        // A task of its own: it takes its steps while nobody looks.
+        let synced = glommio::spawn_local(async move {
             file.fdatasync().await.map_err(plain)?;
             match bring {
                 Bring::Bytes => Ok(()),
                 Bring::BytesAndName => sync_folder(&folder).await.map_err(plain),
             }
-        })
+        });
+        let synced = synced.detach();
+        // A task is cancelled only by whoever holds it.
+        Box::pin(async move { synced.await.unwrap_or_else(|| Err(io::Error::other("the commit was given up"))) })
     }
 
     async fn discard(&mut self, name: &str) {

@@ -118,6 +118,11 @@ impl<F: Files> Writer<F> {
         }
     }
 
+    /// Whether the disk is at a commit; between two turns it is at nothing else.
+    pub(crate) fn is_committing(&self) -> bool {
+        [&self.open, &self.leaving].into_iter().flatten().any(Open::is_committing)
+    }
+
     /// Brings whatever it has onto the disk, and seals; then nothing more comes.
     pub async fn end(&mut self, now: Mono) {
         self.again_at = None;
