@@ -115,6 +115,7 @@ impl<'a> Entry<'a> {
     }
 
     /// Reads one; nothing where the bytes are none.
+    #[inline]
     pub(crate) fn decode(bytes: &'a [u8]) -> Option<Self> {
         let mut rest = bytes;
         let record_id = u128::from_le_bytes(taken(&mut rest)?);

@@ -60,9 +60,10 @@ pub struct Reader<D: Folder, O: Outlet> {
     /// How far the oldest segment was read.
     at: u64,
     salt: Option<Salt>,
-    /// Bytes of it that were read, and the position among them of those from `at` on.
+    /// Bytes of it that were read, from `at` on, are those between the two positions.
     ahead: Vec<u8>,
     front: usize,
+    back: usize,
     /// The tail as it was looked at last.
     version: u64,
     /// Records that the outlet took and did not store.
@@ -85,6 +86,7 @@ impl<D: Folder, O: Outlet> Reader<D, O> {
             salt: None,
             ahead: Vec::new(),
             front: 0,
+            back: 0,
             version: 0,
             taken: 0,
             taken_at: Mono::default(),
@@ -156,7 +158,7 @@ impl<D: Folder, O: Outlet> Reader<D, O> {
                 self.cut(segment);
                 break;
             };
-            match segment::next(self.ahead.get(self.front..).unwrap_or_default(), salt) {
+            match segment::next(self.ahead.get(self.front..self.back).unwrap_or_default(), salt) {
                 Next::Entry(entry, bytes) => {
                     self.outlet.take(&entry);
                     self.at += bytes as u64;
@@ -176,7 +178,7 @@ impl<D: Folder, O: Outlet> Reader<D, O> {
                     break;
                 }
             }
-            if !self.look_at(segment, self.ahead.len() - self.front + 1)? {
+            if !self.look_at(segment, self.known().len() + 1)? {
                 self.cut(segment);
             }
         }
@@ -187,34 +189,42 @@ impl<D: Folder, O: Outlet> Reader<D, O> {
     /// The segment's salt; none where it does not begin as segments do.
     fn salt(&mut self, segment: &Segment) -> io::Result<Option<Salt>> {
         if self.at == 0 && self.look_at(segment, HEAD_BYTES)? {
-            self.salt = segment::salt_of(self.ahead.get(self.front..).unwrap_or_default());
+            self.salt = segment::salt_of(self.known());
             self.at += HEAD_BYTES as u64;
             self.front += HEAD_BYTES;
         }
         Ok(self.salt)
     }
 
+    /// Bytes from `at` on, as far as they were read.
+    fn known(&self) -> &[u8] {
+        self.ahead.get(self.front..self.back).unwrap_or_default()
+    }
+
+    /// Knows none of them.
+    fn forget(&mut self) {
+        (self.front, self.back) = (0, 0);
+    }
+
     /// Has at least `wanted` bytes from `at` on at hand; false where the segment has not so many.
     fn look_at(&mut self, segment: &Segment, wanted: usize) -> io::Result<bool> {
-        self.ahead.drain(..self.front);
-        self.front = 0;
-        let known = self.ahead.len();
+        let known = self.known().len();
         let left = usize::try_from(segment.bytes - self.at).unwrap_or(usize::MAX);
         if known >= wanted || left < wanted {
             return Ok(known >= wanted);
         }
-        self.ahead.resize(left.min(READ_BYTES), 0);
-        let read = match self.folder.read(&segment.name, self.at + known as u64, &mut self.ahead[known..]) {
-            Ok(read) => read,
+        // Made with the first segment: who has none needs none.
+        self.ahead.resize(READ_BYTES, 0);
+        self.ahead.copy_within(self.front..self.back, 0);
+        (self.front, self.back) = (0, known);
+        let into = self.ahead.get_mut(known..left.min(READ_BYTES)).unwrap_or_default();
+        match self.folder.read(&segment.name, self.at + known as u64, into) {
+            Ok(read) => self.back += read,
             // Nobody else takes segments away; what an operator took away is not there to be read.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
-            Err(error) => {
-                self.ahead.truncate(known);
-                return Err(error);
-            }
-        };
-        self.ahead.truncate(known + read);
-        Ok(self.ahead.len() >= wanted)
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        Ok(self.known().len() >= wanted)
     }
 
     /// What is left of the segment is no record.
@@ -227,8 +237,7 @@ impl<D: Folder, O: Outlet> Reader<D, O> {
             tracing::error!(segment = segment.name, bytes, "a usage segment is damaged; the rest of it is lost");
         }
         self.at = segment.bytes;
-        self.ahead.clear();
-        self.front = 0;
+        self.forget();
     }
 
     fn stored(&mut self) {
@@ -249,8 +258,7 @@ impl<D: Folder, O: Outlet> Reader<D, O> {
         }
         self.cells.bytes_gone.add(-i64::try_from(segment.bytes).unwrap_or(i64::MAX));
         (self.at, self.salt, self.stored_since, self.failure_count) = (0, None, 0, 0);
-        self.ahead.clear();
-        self.front = 0;
+        self.forget();
         self.tail.remove_oldest();
         Ok(())
     }

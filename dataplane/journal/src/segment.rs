@@ -103,6 +103,7 @@ pub enum Next<'a> {
 }
 
 /// Reads the frame at the front of the bytes.
+#[inline]
 pub fn next(bytes: &[u8], salt: Salt) -> Next<'_> {
     let Some((length, rest)) = bytes.split_first_chunk::<4>() else { return Next::Part };
     let entry_bytes = u32::from_le_bytes(*length) as usize;
