@@ -38,6 +38,9 @@ const PARTS: &[(&str, u64)] = &[
     ("keys/look-up/1000", 50_000),
     ("limits/from-lease", 5_000),
     ("limits/by-owner", 2_000),
+    // Turns of 200 records.
+    ("journal/frame", 20_000),
+    ("journal/read", 20_000),
 ];
 
 /// Loads whose system calls and ring operations are counted: one client, one request after the other, so that none

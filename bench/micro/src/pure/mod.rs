@@ -49,7 +49,7 @@ macro_rules! part {
     };
 }
 
-pub(crate) static PARTS: [Part; 56] = [
+pub(crate) static PARTS: [Part; 57] = [
     part!("decide/max-score/5", decide::alone(5, "max-score", 1); clean, bar 500.0),
     part!("decide/max-score/100", decide::alone(100, "max-score", 1); clean, bar 4_000.0),
     part!("decide/max-score/1000", decide::alone(1_000, "max-score", 1); clean, bar 30_000.0),
@@ -98,6 +98,7 @@ pub(crate) static PARTS: [Part; 56] = [
     part!("keys/swap/100000", keys::swap(100_000); clean, bar 200_000.0),
     part!("limits/from-lease", limits::from_lease(); clean),
     part!("limits/by-owner", limits::by_owner()),
+    part!("journal/frame", journal::frame(); clean),
     part!("journal/write", journal::write()),
     part!("journal/read", journal::read(); clean),
     part!("snapshot/write/100", table::write(100)),
