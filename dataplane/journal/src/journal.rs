@@ -4,7 +4,6 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::pin::{Pin, pin};
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
@@ -15,7 +14,6 @@ use crossbeam::queue::ArrayQueue;
 use llmgw_kit::clock::Mono;
 use llmgw_types::UsageRecord;
 
-use crate::entry::{Entry, Named};
 use crate::files::{Files, StdFiles};
 use crate::hands::{self, block_on};
 use crate::metrics::Cells;
@@ -23,8 +21,8 @@ use crate::owner::{Orphans, Owner};
 use crate::reader::{Did, Outlet, Reader};
 #[cfg(feature = "glommio")]
 use crate::ring_files::{self, RingFiles};
+use crate::rings::{NewestNames, Rings};
 use crate::tail::{Segment, Tail};
-use crate::waiting::Waiting;
 use crate::writer::{Options, Writer};
 
 /// How often the cores' rings are emptied: what `kill -9` takes of answers that have ended.
@@ -33,20 +31,6 @@ const EMPTY_EVERY: Duration = Duration::from_millis(5);
 const EMPTY_IDLE: Duration = Duration::from_millis(10);
 /// How long that while is.
 const IDLE_AFTER: Duration = Duration::from_millis(500);
-/// Records that are taken from a ring before their names are: names cost as much as a record.
-const BATCH_RECORDS: usize = 64;
-
-/// What the rows and slots in records mean.
-pub trait Names {
-    /// Model and pool of a metric row; nothing for a row of no pool.
-    fn row(&self, row: u32) -> Option<[&str; 2]>;
-    /// The endpoint of a board slot.
-    fn replica(&self, slot: u32) -> Option<&str>;
-}
-
-/// The newest names there are.
-pub type NewestNames = Box<dyn FnMut() -> Arc<dyn Names> + Send>;
-
 /// What the writer's files are on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Driver {
@@ -209,7 +193,7 @@ async fn write<F: Files, P: Future<Output = ()>>(mut writer: Writer<F>, source: 
         // Seen before the rings are emptied: what came before the stop is written.
         let is_last = is_stopped.load(Ordering::Acquire);
         let now = Mono::now();
-        for at in 0..rings.rings.len() {
+        for at in 0..rings.count() {
             rings.empty(at);
             if rings.waiting.is_half_full() {
                 // Before the next one, so that memory need not hold them all.
@@ -242,7 +226,7 @@ async fn turn<F: Files, P: Future<Output = ()>>(
 ) {
     let mut turn = pin!(writer.turn(Mono::now()));
     while !is_through(turn.as_mut(), pause(EMPTY_EVERY)).await {
-        for at in 0..rings.rings.len() {
+        for at in 0..rings.count() {
             rings.empty(at);
         }
     }
@@ -256,57 +240,6 @@ async fn is_through<W: Future<Output = ()>>(mut work: Pin<&mut W>, time: impl Fu
         Poll::Pending => time.as_mut().poll(cx).map(|()| false),
     })
     .await
-}
-
-/// The cores' rings, and where what lies in them goes.
-struct Rings {
-    rings: Vec<Arc<ArrayQueue<UsageRecord>>>,
-    names: NewestNames,
-    waiting: Rc<Waiting>,
-    /// Records that were taken and have no names yet; empty between two calls.
-    batch: Vec<UsageRecord>,
-    /// When something was found in one.
-    busy_at: Mono,
-}
-
-impl Rings {
-    fn new(rings: Vec<Arc<ArrayQueue<UsageRecord>>>, names: NewestNames, waiting: Rc<Waiting>) -> Self {
-        Self { rings, names, waiting, batch: Vec::with_capacity(BATCH_RECORDS), busy_at: Mono::now() }
-    }
-
-    /// Takes what lies in one of them; what comes meanwhile may wait for the next time.
-    fn empty(&mut self, at: usize) {
-        let Some(ring) = self.rings.get(at) else { return };
-        let mut left = ring.len();
-        if left > 0 {
-            self.busy_at = Mono::now();
-        }
-        while left > 0 {
-            self.batch.extend(std::iter::from_fn(|| ring.pop()).take(left.min(BATCH_RECORDS)));
-            if self.batch.is_empty() {
-                return;
-            }
-            left -= self.batch.len();
-            // Taken after the records: whatever they name has been published.
-            let names = (self.names)();
-            for record in self.batch.drain(..) {
-                self.waiting.take(&entry(&record, &*names));
-            }
-        }
-    }
-}
-
-/// What stands for a model that has no row of its own, as in the metrics.
-const OTHER: &str = "other";
-
-fn entry<'a>(record: &'a UsageRecord, names: &'a dyn Names) -> Entry<'a> {
-    let model = names.row(record.asked_row).map_or(OTHER, |[model, _]| model);
-    let [served_model, pool] = match record.served_row {
-        Some(row) => names.row(row).unwrap_or([OTHER, OTHER]),
-        None => [model, ""],
-    };
-    let replica = record.slot.and_then(|slot| names.replica(slot)).unwrap_or_default();
-    Entry::of(record, Named { model, served_model, pool, replica })
 }
 
 /// Hands records on until nothing more comes; then takes away what locks of processes that are gone are left.
