@@ -1,7 +1,7 @@
 //! The desk on a store of its own: every answer held to its schema, every change to its event.
 
 use llmgw_store::usage::UsageRow;
-use llmgw_store::{OpenOptions, Store};
+use llmgw_store::{Batch, OpenOptions, Store};
 use llmgw_tenancy::key::KeyHash;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -282,8 +282,8 @@ fn usage_is_summed_up_with_the_names_of_who_used_it() {
     let (key_id, project_id) = (key["record"]["id"].clone(), key["record"]["project_id"].clone());
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let row = UsageRow {
-        record_id: 0xabc_u128.to_be_bytes(),
         ts: 3_600_500,
+        record_id: ((3_600_000 << 80) | 0xabc_u128).to_be_bytes(),
         admitted_at: 3_600_000,
         key_id: text(&key_id),
         project_id: text(&project_id),
@@ -303,7 +303,8 @@ fn usage_is_summed_up_with_the_names_of_who_used_it() {
         queue_ms: None,
     };
     let keyless = UsageRow { record_id: [1; 16], key_id: String::new(), project_id: String::new(), ..row.clone() };
-    world.store.write(move |tx| tx.add_usage(&[row, keyless])).expect("written");
+    let batch: Batch = [row, keyless].iter().collect();
+    world.store.write(move |tx| tx.add_usage(&batch)).expect("written");
 
     let answer = world.done("GET /usage?by=organization,team,project,key,day&since=0&until=7200000", Value::Null);
     let sums = answer["usage"].as_array().expect("sums");
@@ -317,7 +318,7 @@ fn usage_is_summed_up_with_the_names_of_who_used_it() {
     let one = world.done("GET /usage?key=k&project=acme%2Fsearch%2Fchat&model=m&since=0&until=7200000", Value::Null);
     assert_eq!((&one["usage"][0]["requests"], &one["usage"][0]["estimated_requests"]), (&json!(1), &json!(1)));
     assert_eq!(world.done("GET /usage?model=other&since=0", Value::Null)["usage"], json!([]));
-    let request = world.done("GET /usage/requests/req-00000000000000000000000000000abc", Value::Null);
+    let request = world.done("GET /usage/requests/req-00000036ee8000000000000000000abc", Value::Null);
     assert_eq!((&request["served_model"], &request["key_id"]), (&json!("small"), &key_id));
 }
 

@@ -114,6 +114,10 @@ impl Tx<'_> {
     /// The same of many keys.
     pub fn keys_used<'k>(&self, used: impl IntoIterator<Item = (&'k str, i64)>) -> Result<(), StoreError> {
         let sql = "UPDATE api_keys SET last_used_at = ?2 WHERE id = ?1 AND COALESCE(last_used_at, 0) <= ?2 - ?3";
+        let mut used = used.into_iter().peekable();
+        if used.peek().is_none() {
+            return Ok(());
+        }
         let mut update = self.0.prepare(sql)?;
         for (id, at) in used {
             update.execute(params![id, at, USED_EVERY])?;

@@ -24,6 +24,7 @@ pub(crate) const STEPS: &[Step] = &[
     Step { version: 3, name: "audit", sql: include_str!("migrations/sqlite/0003_audit.sql") },
     Step { version: 4, name: "usage_where", sql: include_str!("migrations/sqlite/0004_usage_where.sql") },
     Step { version: 5, name: "usage_in_order", sql: include_str!("migrations/sqlite/0005_usage_in_order.sql") },
+    Step { version: 6, name: "usage_by_end", sql: include_str!("migrations/sqlite/0006_usage_by_end.sql") },
 ];
 
 /// Marks the file as ours: `llgw`.

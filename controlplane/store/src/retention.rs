@@ -14,6 +14,12 @@ const ROWS_MAX: i64 = 5000;
 /// from that hour's rows.
 const USAGE_ROWS: Duration = Duration::from_secs(35 * 24 * 3600);
 
+/// Lets go of ?2 rows that were admitted before the hour ?1. They lie at the front, with few others among them.
+pub(crate) const OLD_ROWS: &str = "DELETE FROM usage WHERE (ts, record_id) IN ( \
+                          SELECT ts, record_id FROM usage WHERE admitted_at < ?1 \
+                            AND ts <= (SELECT MAX(last_ts) FROM usage_hours WHERE hour_ts < ?1) \
+                          ORDER BY ts, record_id LIMIT ?2)";
+
 /// How long what is kept. Sums, keys and the audit trail are kept for good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
@@ -38,9 +44,11 @@ impl Tx<'_> {
         let before = before.min(first_open.unwrap_or(before));
         let sql = "UPDATE meta SET value = ?1 WHERE name = 'usage_kept_from' AND value < ?1";
         self.0.execute(sql, [before])?;
-        let sql = "DELETE FROM usage WHERE record_id IN \
-                   (SELECT record_id FROM usage WHERE admitted_at < ?1 ORDER BY admitted_at LIMIT ?2)";
-        let gone = self.0.execute(sql, params![before, ROWS_MAX])?;
-        Ok(i64::try_from(gone).unwrap_or(i64::MAX) == ROWS_MAX)
+        let gone = self.0.execute(OLD_ROWS, params![before, ROWS_MAX])?;
+        let has_more = i64::try_from(gone).unwrap_or(i64::MAX) == ROWS_MAX;
+        if !has_more {
+            self.0.execute("DELETE FROM usage_hours WHERE hour_ts < ?1", [before])?;
+        }
+        Ok(has_more)
     }
 }

@@ -12,6 +12,14 @@ use crate::usage::{HOUR, hour_of};
 /// Hours summed up in one transaction.
 const HOURS_MAX: u32 = 4;
 
+/// The sums of the hour ?1, ?2 long, from its rows. A key stays in its project, so there is but one to choose.
+pub(crate) const HOUR_SUMS: &str = "INSERT INTO usage_rollup (hour_ts, key_id, project_id, model, requests, \
+       prompt_tokens, completion_tokens, cached_tokens, units_micros, estimated_requests) \
+     SELECT ?1, u.key_id, MIN(u.project_id), u.model, COUNT(*), SUM(u.prompt_tokens), SUM(u.completion_tokens), \
+       SUM(u.cached_tokens), SUM(u.units_micros), SUM(u.is_estimated) \
+     FROM usage_hours AS h JOIN usage AS u ON u.ts >= h.first_ts AND u.ts <= h.last_ts \
+     WHERE h.hour_ts = ?1 AND u.admitted_at >= ?1 AND u.admitted_at < ?1 + ?2 GROUP BY u.key_id, u.model";
+
 impl Tx<'_> {
     /// Sums up open hours that are over. Answer: whether there are more.
     pub fn roll_up(&self, now: i64) -> Result<bool, StoreError> {
@@ -28,13 +36,7 @@ impl Tx<'_> {
 
     fn roll_up_hour(&self, hour: i64) -> Result<(), StoreError> {
         self.0.execute("DELETE FROM usage_rollup WHERE hour_ts = ?1", [hour])?;
-        // A key stays in its project, so there is but one to choose.
-        let sql = "INSERT INTO usage_rollup (hour_ts, key_id, project_id, model, requests, prompt_tokens, \
-                   completion_tokens, cached_tokens, units_micros, estimated_requests) \
-                   SELECT ?1, key_id, MIN(project_id), model, COUNT(*), SUM(prompt_tokens), SUM(completion_tokens), \
-                   SUM(cached_tokens), SUM(units_micros), SUM(is_estimated) FROM usage \
-                   WHERE admitted_at >= ?1 AND admitted_at < ?1 + ?2 GROUP BY key_id, model";
-        self.0.execute(sql, params![hour, HOUR])?;
+        self.0.execute(HOUR_SUMS, params![hour, HOUR])?;
         self.0.execute("DELETE FROM usage_open_hours WHERE hour_ts = ?1", [hour])?;
         Ok(())
     }

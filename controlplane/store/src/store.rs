@@ -1,5 +1,6 @@
 //! The handle on a store: what is written, by one thread; what is read, beside it; and copies of it.
 
+use std::cell::{RefCell, RefMut};
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -12,6 +13,7 @@ use rusqlite::Connection;
 use crate::error::StoreError;
 use crate::open::OpenOptions;
 use crate::retention::Retention;
+use crate::usage_add::Inserts;
 use crate::writer::{self, Job, Keep, WAITING_MAX};
 
 /// Idle connections that read, kept for the next reader.
@@ -163,11 +165,28 @@ impl Drop for Inner {
 pub struct Rows<'c>(pub(crate) &'c Connection);
 
 /// What is stored, to be changed: a transaction that the writer keeps or undoes.
-pub struct Tx<'c>(Rows<'c>);
+pub struct Tx<'c> {
+    rows: Rows<'c>,
+    inserts: RefCell<Option<Inserts<'c>>>,
+}
 
 impl<'c> Tx<'c> {
-    pub(crate) fn of(connection: &'c Connection) -> Self {
-        Self(Rows(connection))
+    /// The transaction of a connection, with what an earlier one prepared there.
+    pub(crate) fn of(connection: &'c Connection, inserts: Option<Inserts<'c>>) -> Self {
+        Self { rows: Rows(connection), inserts: RefCell::new(inserts) }
+    }
+
+    /// For the next transaction of the same connection.
+    pub(crate) fn into_inserts(self) -> Option<Inserts<'c>> {
+        self.inserts.into_inner()
+    }
+
+    pub(crate) fn inserts(&self) -> Result<RefMut<'_, Inserts<'c>>, StoreError> {
+        let mut inserts = self.inserts.borrow_mut();
+        if inserts.is_none() {
+            *inserts = Some(Inserts::prepare(self.rows.0)?);
+        }
+        RefMut::filter_map(inserts, Option::as_mut).map_err(|_| StoreError::Closed)
     }
 }
 
@@ -175,7 +194,7 @@ impl<'c> Deref for Tx<'c> {
     type Target = Rows<'c>;
 
     fn deref(&self) -> &Rows<'c> {
-        &self.0
+        &self.rows
     }
 }
 

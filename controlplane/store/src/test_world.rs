@@ -2,10 +2,11 @@
 
 use llmgw_tenancy::key::{KeyHash, KeyRow};
 use llmgw_tenancy::scope::{Organization, Project, Team};
+use llmgw_types::{CoreId, RequestId};
 use tempfile::TempDir;
 
 use crate::usage::UsageRow;
-use crate::{OpenOptions, Store, StoreError, Tx};
+use crate::{Batch, OpenOptions, Store, StoreError, Tx};
 
 pub(crate) struct World {
     pub(crate) folder: TempDir,
@@ -66,15 +67,18 @@ pub(crate) fn key(id: &str, of: u8) -> KeyRow {
     }
 }
 
-pub(crate) fn usage(record: u128, admitted_at: i64, key: u8, tokens: u64) -> UsageRow {
+/// Requests that last from half a second to two hours, so that they end in another order than they came in.
+pub(crate) fn usage(record: u64, admitted_at: i64, key: u8, tokens: u64) -> UsageRow {
+    let duration_ms = 500 + record % 7 * 1_200_000;
+    let ended_at = admitted_at + duration_ms as i64;
     UsageRow {
-        record_id: record.to_be_bytes(),
-        ts: admitted_at + 500,
+        ts: ended_at,
+        record_id: RequestId::new(admitted_at as u64, CoreId(0), record).0.to_be_bytes(),
         admitted_at,
         key_id: format!("key-{key}"),
         project_id: "proj-1".to_owned(),
         model: if tokens.is_multiple_of(2) { "even" } else { "odd" }.to_owned(),
-        served_model: "m".to_owned(),
+        served_model: if record.is_multiple_of(2) { "odd" } else { "m" }.to_owned(),
         pool: None,
         replica: Some("gpu-1".to_owned()),
         status: 200,
@@ -85,7 +89,14 @@ pub(crate) fn usage(record: u128, admitted_at: i64, key: u8, tokens: u64) -> Usa
         units_micros: tokens * 3,
         is_estimated: tokens.is_multiple_of(3),
         ttft_ms: Some(7),
-        duration_ms: 500,
+        duration_ms,
         queue_ms: None,
     }
+}
+
+/// Adds rows in one transaction. Answer: how many were new.
+#[track_caller]
+pub(crate) fn add(world: &World, rows: &[UsageRow]) -> usize {
+    let batch: Batch = rows.iter().collect();
+    world.store.write(move |tx| tx.add_usage(&batch)).expect("written")
 }

@@ -1,39 +1,38 @@
 //! Usage: a row a request, and how much was used since a moment.
+//!
+//! Rows lie in the order in which requests ended, and hours are those of their admission: in which part of the rows an
+//! hour's lie is noted with them (`usage_hours`), and whoever wants an hour looks there.
 
 use rusqlite::{Row, params};
 
 use crate::error::StoreError;
-use crate::store::{Rows, Tx};
+use crate::store::Rows;
 
 /// Rows in one transaction at most; a caller that has more begins another.
 pub const BATCH_MAX: usize = 500;
-/// More tokens, or milliseconds, than this in one record are written as this many: sums must not run over.
-const COUNT_MAX: u64 = 1 << 40;
-/// More micro-units than this in one record are written as this many; the same bound that cores keep to.
-const UNITS_MAX: u64 = llmgw_types::usage::UNITS_MICROS_MAX;
 pub(crate) const HOUR: i64 = 3_600_000;
 
 /// What one request used. Times are unix milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UsageRow {
-    /// The same in every copy of this record.
-    pub record_id: [u8; 16],
+pub struct UsageRow<T = String> {
     /// When it ended.
     pub ts: i64,
-    /// When it began; hours and budgets go by it.
+    /// The id of the request, which says when it came. With `ts` the same in every copy of this record.
+    pub record_id: [u8; 16],
+    /// When it was let in; hours and budgets go by it.
     pub admitted_at: i64,
-    pub key_id: String,
-    pub project_id: String,
+    pub key_id: T,
+    pub project_id: T,
     /// As it was asked for.
-    pub model: String,
+    pub model: T,
     /// As it was served: another where one stood in.
-    pub served_model: String,
-    pub pool: Option<String>,
+    pub served_model: T,
+    pub pool: Option<T>,
     /// The endpoint that was asked last.
-    pub replica: Option<String>,
+    pub replica: Option<T>,
     pub status: u16,
     /// Why it failed, in the words of the errors' table.
-    pub reason: Option<String>,
+    pub reason: Option<T>,
     pub prompt_tokens: u64,
     pub completion_tokens: u64,
     /// Of the prompt's, those that the engine had in its cache.
@@ -43,8 +42,36 @@ pub struct UsageRow {
     /// The engine did not say how many tokens.
     pub is_estimated: bool,
     pub ttft_ms: Option<u64>,
+    /// From when it came to `ts`.
     pub duration_ms: u64,
     pub queue_ms: Option<u64>,
+}
+
+impl<T> UsageRow<T> {
+    /// The same row with other texts.
+    pub fn map<'r, U>(&'r self, mut of: impl FnMut(&'r T) -> U) -> UsageRow<U> {
+        UsageRow {
+            ts: self.ts,
+            record_id: self.record_id,
+            admitted_at: self.admitted_at,
+            key_id: of(&self.key_id),
+            project_id: of(&self.project_id),
+            model: of(&self.model),
+            served_model: of(&self.served_model),
+            pool: self.pool.as_ref().map(&mut of),
+            replica: self.replica.as_ref().map(&mut of),
+            status: self.status,
+            reason: self.reason.as_ref().map(of),
+            prompt_tokens: self.prompt_tokens,
+            completion_tokens: self.completion_tokens,
+            cached_tokens: self.cached_tokens,
+            units_micros: self.units_micros,
+            is_estimated: self.is_estimated,
+            ttft_ms: self.ttft_ms,
+            duration_ms: self.duration_ms,
+            queue_ms: self.queue_ms,
+        }
+    }
 }
 
 /// What several requests used together.
@@ -88,90 +115,36 @@ fn total(row: &Row<'_>) -> rusqlite::Result<Total> {
     Ok(Total { key_id: row.get(0)?, model: row.get(1)?, used: used(row, 2)? })
 }
 
-fn clamped(value: u64, max: u64) -> i64 {
-    i64::try_from(value.min(max)).unwrap_or(i64::MAX)
-}
-
 /// The hour a moment lies in.
 pub(crate) const fn hour_of(ts: i64) -> i64 {
     ts - ts.rem_euclid(HOUR)
 }
 
-impl Tx<'_> {
-    /// Writes records; one that is there already changes nothing. Answer: how many were new.
-    ///
-    /// A record of an hour whose rows were let go is added to that hour's sum at once.
-    pub fn add_usage(&self, rows: &[UsageRow]) -> Result<usize, StoreError> {
-        let mut insert = self.0.prepare(
-            "INSERT INTO usage (record_id, ts, admitted_at, key_id, project_id, model, served_model, pool, status, \
-             prompt_tokens, completion_tokens, cached_tokens, units_micros, is_estimated, ttft_ms, duration_ms, \
-             queue_ms, replica, reason) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19) \
-             ON CONFLICT (record_id) DO NOTHING",
-        )?;
-        let mut open = self.0.prepare("INSERT INTO usage_open_hours (hour_ts) VALUES (?1) ON CONFLICT DO NOTHING")?;
-        let (kept_from, mut opened, mut added) = (self.kept_from()?, Vec::new(), 0);
-        for row in rows {
-            let is_new = insert.execute(params![
-                row.record_id,
-                row.ts,
-                row.admitted_at,
-                row.key_id,
-                row.project_id,
-                row.model,
-                row.served_model,
-                row.pool,
-                row.status,
-                clamped(row.prompt_tokens, COUNT_MAX),
-                clamped(row.completion_tokens, COUNT_MAX),
-                clamped(row.cached_tokens, COUNT_MAX),
-                clamped(row.units_micros, UNITS_MAX),
-                row.is_estimated,
-                row.ttft_ms.map(|ms| clamped(ms, COUNT_MAX)),
-                clamped(row.duration_ms, COUNT_MAX),
-                row.queue_ms.map(|ms| clamped(ms, COUNT_MAX)),
-                row.replica,
-                row.reason,
-            ])? == 1;
-            if !is_new {
-                continue;
-            }
-            added += 1;
-            let hour = hour_of(row.admitted_at);
-            if hour < kept_from {
-                self.add_late(hour, row)?;
-            } else if !opened.contains(&hour) {
-                open.execute([hour])?;
-                opened.push(hour);
-            }
-        }
-        Ok(added)
-    }
+/// What was used, by the hour of its admission: `hour_ts`, whose it is and of what, and the columns of a [`Used`]. Of
+/// whole hours from ?1 to before ?2: sums where there are, rows where there are none yet.
+pub(crate) const BY_HOUR: &str = "SELECT hour_ts, key_id, project_id, model, requests, prompt_tokens, \
+       completion_tokens, cached_tokens, units_micros, estimated_requests \
+     FROM usage_rollup WHERE hour_ts >= ?1 AND hour_ts < ?2 \
+       AND hour_ts NOT IN (SELECT hour_ts FROM usage_open_hours) \
+     UNION ALL \
+     SELECT h.hour_ts, u.key_id, u.project_id, u.model, 1, u.prompt_tokens, u.completion_tokens, u.cached_tokens, \
+       u.units_micros, u.is_estimated \
+     FROM usage_hours AS h JOIN usage AS u ON u.ts >= h.first_ts AND u.ts <= h.last_ts \
+       AND u.admitted_at >= h.hour_ts AND u.admitted_at < h.hour_ts + 3600000 \
+     WHERE h.hour_ts >= ?1 AND h.hour_ts < ?2 AND h.hour_ts IN (SELECT hour_ts FROM usage_open_hours)";
+const _: () = assert!(HOUR == 3_600_000);
 
-    fn add_late(&self, hour: i64, row: &UsageRow) -> Result<(), StoreError> {
-        let sql = "INSERT INTO usage_rollup (hour_ts, key_id, project_id, model, requests, prompt_tokens, \
-                   completion_tokens, cached_tokens, units_micros, estimated_requests) \
-                   VALUES (?1, ?2, ?3, ?4, 1, ?5, ?6, ?7, ?8, ?9) ON CONFLICT (hour_ts, key_id, model) DO UPDATE SET \
-                   requests = usage_rollup.requests + 1, \
-                   prompt_tokens = usage_rollup.prompt_tokens + excluded.prompt_tokens, \
-                   completion_tokens = usage_rollup.completion_tokens + excluded.completion_tokens, \
-                   cached_tokens = usage_rollup.cached_tokens + excluded.cached_tokens, \
-                   units_micros = usage_rollup.units_micros + excluded.units_micros, \
-                   estimated_requests = usage_rollup.estimated_requests + excluded.estimated_requests";
-        let values = params![
-            hour,
-            row.key_id,
-            row.project_id,
-            row.model,
-            clamped(row.prompt_tokens, COUNT_MAX),
-            clamped(row.completion_tokens, COUNT_MAX),
-            clamped(row.cached_tokens, COUNT_MAX),
-            clamped(row.units_micros, UNITS_MAX),
-            row.is_estimated,
-        ];
-        self.0.execute(sql, values)?;
-        Ok(())
-    }
+/// [`BY_HOUR`] by key and model, and what was admitted from ?3 to before ?1, in the hour ?4.
+pub(crate) fn since_sql() -> String {
+    format!(
+        "SELECT key_id, model, {USED_SUMS} FROM ({BY_HOUR} \
+           UNION ALL \
+           SELECT h.hour_ts, u.key_id, u.project_id, u.model, 1, u.prompt_tokens, u.completion_tokens, \
+             u.cached_tokens, u.units_micros, u.is_estimated \
+           FROM usage_hours AS h JOIN usage AS u ON u.ts >= h.first_ts AND u.ts <= h.last_ts \
+           WHERE h.hour_ts = ?4 AND u.admitted_at >= ?3 AND u.admitted_at < ?1 \
+         ) AS used GROUP BY key_id, model ORDER BY key_id, model"
+    )
 }
 
 impl Rows<'_> {
@@ -179,30 +152,7 @@ impl Rows<'_> {
     ///
     /// Exact as long as the rows of the hour in which `since` lies are kept; on a full hour, always.
     pub fn used_since(&self, since: i64) -> Result<Vec<Total>, StoreError> {
-        let sql = format!(
-            "SELECT key_id, model, {USED_SUMS} FROM ( \
-               SELECT key_id, model, requests, prompt_tokens, completion_tokens, cached_tokens, units_micros, \
-                 estimated_requests \
-               FROM usage_rollup WHERE hour_ts >= ?2 \
-                 AND hour_ts NOT IN (SELECT hour_ts FROM usage_open_hours) \
-               UNION ALL \
-               SELECT u.key_id, u.model, 1, u.prompt_tokens, u.completion_tokens, u.cached_tokens, \
-                 u.units_micros, u.is_estimated \
-               FROM usage_open_hours AS o JOIN usage AS u \
-                 ON u.admitted_at >= o.hour_ts AND u.admitted_at < o.hour_ts + ?3 \
-               WHERE o.hour_ts >= ?2 \
-               UNION ALL \
-               SELECT key_id, model, 1, prompt_tokens, completion_tokens, cached_tokens, units_micros, \
-                 is_estimated \
-               FROM usage WHERE admitted_at >= ?1 AND admitted_at < ?2 \
-             ) AS used GROUP BY key_id, model ORDER BY key_id, model"
-        );
         let whole_hours = hour_of(since.saturating_add(HOUR - 1));
-        self.list(&sql, params![since, whole_hours, HOUR], total)
-    }
-
-    /// The first hour whose rows are all kept.
-    pub(crate) fn kept_from(&self) -> Result<i64, StoreError> {
-        Ok(self.0.query_row("SELECT value FROM meta WHERE name = 'usage_kept_from'", [], |row| row.get(0))?)
+        self.list(&since_sql(), params![whole_hours, i64::MAX, since, hour_of(since)], total)
     }
 }

@@ -1,10 +1,11 @@
 //! Usage for people: sums over a time by whatever they ask for, and what is known of one request.
 
-use rusqlite::{Row, ToSql, params};
+use llmgw_types::RequestId;
+use rusqlite::{OptionalExtension, Row, ToSql, params};
 
 use crate::error::StoreError;
 use crate::store::Rows;
-use crate::usage::{HOUR, USED_SUMS, UsageRow, Used, hour_of, used};
+use crate::usage::{BY_HOUR, HOUR, USED_SUMS, UsageRow, Used, hour_of, used};
 
 /// Sums in one answer at most.
 pub const SUMS_MAX: usize = 10_000;
@@ -94,8 +95,8 @@ fn usage_row(row: &Row<'_>) -> rusqlite::Result<UsageRow> {
     let count = |at: usize| row.get::<_, i64>(at).map(|value| u64::try_from(value).unwrap_or_default());
     let some = |at: usize| row.get::<_, Option<i64>>(at).map(|value| value.and_then(|value| u64::try_from(value).ok()));
     Ok(UsageRow {
-        record_id: row.get(0)?,
-        ts: row.get(1)?,
+        ts: row.get(0)?,
+        record_id: row.get(1)?,
         admitted_at: row.get(2)?,
         key_id: row.get(3)?,
         project_id: row.get(4)?,
@@ -119,39 +120,57 @@ fn usage_row(row: &Row<'_>) -> rusqlite::Result<UsageRow> {
 impl Rows<'_> {
     /// Sums by what is wanted, of what was admitted in whole hours; [`SUMS_MAX`] at most, the first in order.
     pub fn usage_sums(&self, wanted: &Wanted) -> Result<Vec<Sum>, StoreError> {
-        let of = |dimension: Dimension| if wanted.by.contains(&dimension) { dimension.column() } else { "NULL" };
-        let columns = Dimension::ALL.map(of).join(", ");
-        let sql = format!(
-            "SELECT {columns}, {USED_SUMS} FROM ( \
-                 SELECT hour_ts, key_id, project_id, model, requests, prompt_tokens, completion_tokens, cached_tokens, \
-                   units_micros, estimated_requests \
-                 FROM usage_rollup WHERE hour_ts >= ?1 AND hour_ts < ?2 \
-                   AND hour_ts NOT IN (SELECT hour_ts FROM usage_open_hours) \
-                 UNION ALL \
-                 SELECT o.hour_ts, u.key_id, u.project_id, u.model, 1, u.prompt_tokens, u.completion_tokens, \
-                   u.cached_tokens, u.units_micros, u.is_estimated \
-                 FROM usage_open_hours AS o JOIN usage AS u \
-                   ON u.admitted_at >= o.hour_ts AND u.admitted_at < o.hour_ts + ?3 \
-                 WHERE o.hour_ts >= ?1 AND o.hour_ts < ?2 \
-               ) AS used \
-               LEFT JOIN projects AS p ON p.id = used.project_id LEFT JOIN teams AS t ON t.id = p.team_id \
-             WHERE (?4 IS NULL OR used.key_id = ?4) AND (?5 IS NULL OR used.project_id = ?5) \
-               AND (?6 IS NULL OR used.model = ?6) \
-             GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY 1, 2, 3, 4, 5, 6 LIMIT ?7"
-        );
+        let sql = sums_sql(&wanted.by);
         let (since, until) = (hour_of(wanted.since), hour_of(wanted.until.saturating_sub(1)).saturating_add(HOUR));
         let most = i64::try_from(SUMS_MAX).unwrap_or(i64::MAX);
-        let values: [&dyn ToSql; 7] = [&since, &until, &HOUR, &wanted.key_id, &wanted.project_id, &wanted.model, &most];
+        let values: [&dyn ToSql; 6] = [&since, &until, &wanted.key_id, &wanted.project_id, &wanted.model, &most];
         self.list(&sql, values, sum)
     }
 
     /// What is known of one request, as long as rows are kept.
+    ///
+    /// Cost: up to two looks into the table for every millisecond that the request took, for its id says when it came
+    /// and rows lie by when they ended; of an id that is not there, for as long as a request of that time may take.
     pub fn usage_row(&self, record_id: [u8; 16]) -> Result<Option<UsageRow>, StoreError> {
-        let sql = "SELECT record_id, ts, admitted_at, key_id, project_id, model, served_model, pool, replica, status, \
-                   reason, prompt_tokens, completion_tokens, cached_tokens, units_micros, is_estimated, ttft_ms, \
-                   duration_ms, queue_ms FROM usage WHERE record_id = ?1";
-        self.one(sql, params![record_id], usage_row)
+        let began = i64::try_from(RequestId(u128::from_be_bytes(record_id)).unix_ms()).unwrap_or(i64::MAX);
+        let hour = hour_of(began);
+        let longest: Option<i64> = self.0.query_row(LONGEST, [hour - HOUR, hour + DAY], |row| row.get(0))?;
+        let Some(longest) = longest else { return Ok(None) };
+        let mut next = self.0.prepare(NEXT)?;
+        let (mut ts, last) = (began, began.saturating_add(longest));
+        loop {
+            let read = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, [u8; 16]>(1)?));
+            match next.query_row(params![ts, record_id, last], read).optional()? {
+                None => return Ok(None),
+                Some((ts, found)) if found == record_id => return self.one(ONE, params![ts, record_id], usage_row),
+                // Behind where this id would be, of those that ended then.
+                Some((found_ts, _)) if found_ts == ts => ts += 1,
+                Some((found_ts, _)) => ts = found_ts,
+            }
+        }
     }
+}
+
+/// The longest that a request took of those that were let in from ?1 to ?2.
+const LONGEST: &str = "SELECT MAX(longest_ms) FROM usage_hours WHERE hour_ts >= ?1 AND hour_ts <= ?2";
+/// The first row from a place on, up to a time.
+pub(crate) const NEXT: &str = "SELECT ts, record_id FROM usage WHERE (ts, record_id) >= (?1, ?2) AND ts <= ?3 \
+                    ORDER BY ts, record_id LIMIT 1";
+pub(crate) const ONE: &str = "SELECT ts, record_id, admitted_at, key_id, project_id, model, \
+                                COALESCE(served_model, model), pool, replica, status, reason, prompt_tokens, \
+                                completion_tokens, cached_tokens, units_micros, is_estimated, ttft_ms, \
+                                duration_ms, queue_ms FROM usage WHERE ts = ?1 AND record_id = ?2";
+
+pub(crate) fn sums_sql(by: &[Dimension]) -> String {
+    let of = |dimension: Dimension| if by.contains(&dimension) { dimension.column() } else { "NULL" };
+    let columns = Dimension::ALL.map(of).join(", ");
+    format!(
+        "SELECT {columns}, {USED_SUMS} FROM ({BY_HOUR}) AS used \
+           LEFT JOIN projects AS p ON p.id = used.project_id LEFT JOIN teams AS t ON t.id = p.team_id \
+         WHERE (?3 IS NULL OR used.key_id = ?3) AND (?4 IS NULL OR used.project_id = ?4) \
+           AND (?5 IS NULL OR used.model = ?5) \
+         GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY 1, 2, 3, 4, 5, 6 LIMIT ?6"
+    )
 }
 
 const _: () = assert!(DAY == 86_400_000);
@@ -159,7 +178,7 @@ const _: () = assert!(DAY == 86_400_000);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_world::{World, add_tree, usage};
+    use crate::test_world::{World, add, add_tree, usage};
 
     fn sums(world: &World, wanted: &Wanted) -> Vec<Sum> {
         world.store.read(|rows| rows.usage_sums(wanted)).expect("sums")
@@ -169,8 +188,8 @@ mod tests {
     fn world() -> World {
         let world = World::new();
         world.store.write(add_tree).expect("a tree");
-        let rows: Vec<_> = (0..48).map(|at| usage(at, at as i64 * HOUR + 5, (at % 2) as u8, at as u64)).collect();
-        world.store.write(move |tx| tx.add_usage(&rows)).expect("written");
+        let rows: Vec<_> = (0..48).map(|at| usage(at, at as i64 * HOUR + 5, (at % 2) as u8, at)).collect();
+        add(&world, &rows);
         world.store.write(|tx| tx.roll_up(20 * HOUR)).expect("summed up");
         world
     }
@@ -210,11 +229,43 @@ mod tests {
         assert!(sums(&world, &none).is_empty());
     }
 
+    fn found(world: &World, id: [u8; 16]) -> Option<UsageRow> {
+        world.store.read(|rows| rows.usage_row(id)).expect("a look")
+    }
+
     #[test]
     fn one_request_is_found_by_its_id() {
         let world = world();
-        let row = |id: u128| world.store.read(|rows| rows.usage_row(id.to_be_bytes())).expect("a look");
-        assert_eq!(row(7), Some(usage(7, 7 * HOUR + 5, 1, 7)));
-        assert_eq!(row(99), None);
+        for at in 0..48 {
+            let row = usage(at, at as i64 * HOUR + 5, (at % 2) as u8, at);
+            assert_eq!(found(&world, row.record_id), Some(row), "{at}");
+        }
+        for none in [usage(99, 7 * HOUR + 5, 1, 7), usage(7, 7 * HOUR + 6, 1, 7), usage(7, 99 * HOUR, 1, 7)] {
+            assert_eq!(found(&world, none.record_id), None);
+        }
+    }
+
+    /// Many end in the millisecond of the one that is looked for, and in those before.
+    #[test]
+    fn one_request_is_found_among_many_that_end_with_it() {
+        let world = World::new();
+        let rows: Vec<_> = (0..300).map(|at| UsageRow { ts: 1_000 + at / 50, ..usage(at as u64, 995, 1, 1) }).collect();
+        add(&world, &rows);
+        rows.iter().for_each(|row| assert_eq!(found(&world, row.record_id).as_ref(), Some(row)));
+    }
+
+    /// A request is let in when its body has come, and its hour is that of this moment.
+    #[test]
+    fn one_request_is_found_that_was_let_in_long_after_it_came() {
+        let world = World::new();
+        let row = UsageRow {
+            admitted_at: 3 * HOUR,
+            ts: 3 * HOUR + 9,
+            duration_ms: 9 + 2 * HOUR as u64,
+            ..usage(1, HOUR, 1, 1)
+        };
+        add(&world, &[usage(7, 3 * HOUR, 1, 1), row.clone()]);
+        add(&world, &[usage(14, 3 * HOUR, 1, 1)]);
+        assert_eq!(found(&world, row.record_id), Some(row));
     }
 }

@@ -1,18 +1,19 @@
 //! The one thread that writes: acts wait in a bounded queue, and each runs in a transaction of its own.
 //!
 //! Between acts, every so often, it brings the sums up and lets go of old rows. Another process may write the same
-//! file; SQLite's lock keeps the two apart.
+//! file; SQLite's lock keeps the two apart. What is written thousands of times a second it keeps prepared.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use llmgw_kit::clock::Wall;
-use rusqlite::{Connection, TransactionBehavior};
+use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use crate::error::StoreError;
 use crate::retention::Retention;
 use crate::store::Tx;
+use crate::usage_add::Inserts;
 
 /// Acts that wait; with more the store says that it is busy.
 pub(crate) const WAITING_MAX: usize = 256;
@@ -39,49 +40,55 @@ pub(crate) struct Job {
 }
 
 /// Runs acts until nobody can send any more.
-pub(crate) fn run(mut connection: Connection, jobs: &Receiver<Job>, retention: Retention) {
-    let mut chores_at = Instant::now() + CHORES_EVERY;
+pub(crate) fn run(connection: Connection, jobs: &Receiver<Job>, retention: Retention) {
+    let (mut chores_at, mut inserts) = (Instant::now() + CHORES_EVERY, None);
     loop {
         match jobs.recv_timeout(chores_at.saturating_duration_since(Instant::now())) {
-            Ok(job) => do_job(&mut connection, job),
+            Ok(job) => do_job(&connection, &mut inserts, job),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
         if Instant::now() >= chores_at {
-            chores_at = Instant::now() + chores(&mut connection, retention);
+            chores_at = Instant::now() + chores(&connection, retention);
         }
     }
 }
 
-fn do_job(connection: &mut Connection, Job { act, ended }: Job) {
+fn do_job<'c>(connection: &'c Connection, inserts: &mut Option<Inserts<'c>>, Job { act, ended }: Job) {
     // A fault of one act must not take the store from the others; what it did is undone with its transaction.
-    let outcome = catch_unwind(AssertUnwindSafe(|| transact(connection, act)));
+    let outcome = catch_unwind(AssertUnwindSafe(|| transact(connection, inserts, act)));
     ended(outcome.unwrap_or(Err(StoreError::Closed)));
 }
 
-fn transact(connection: &mut Connection, act: Act) -> Result<(), StoreError> {
-    let tx = match connection.transaction_with_behavior(TransactionBehavior::Immediate) {
+fn transact<'c>(connection: &'c Connection, inserts: &mut Option<Inserts<'c>>, act: Act) -> Result<(), StoreError> {
+    let tx = match begin(connection) {
         Ok(tx) => tx,
         Err(error) => {
             act(Err(error.into()));
             return Ok(());
         }
     };
-    if act(Ok(&Tx::of(&tx))) == Keep::Yes {
+    let of_act = Tx::of(connection, inserts.take());
+    let keep = act(Ok(&of_act));
+    *inserts = of_act.into_inserts();
+    if keep == Keep::Yes {
         tx.commit()?;
     }
     Ok(())
 }
 
+/// The one transaction of the connection; undone unless it is committed.
+fn begin(connection: &Connection) -> rusqlite::Result<Transaction<'_>> {
+    Transaction::new_unchecked(connection, TransactionBehavior::Immediate)
+}
+
 /// One step of what is to be done from time to time; the answer is when the next is due.
-fn chores(connection: &mut Connection, retention: Retention) -> Duration {
+fn chores(connection: &Connection, retention: Retention) -> Duration {
     let now = i64::try_from(Wall::now().0).unwrap_or(i64::MAX);
-    let step = |connection: &mut Connection| {
-        let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let has_more = {
-            let act = Tx::of(&tx);
-            act.roll_up(now)? | act.forget(now, retention)?
-        };
+    let step = |connection: &Connection| {
+        let tx = begin(connection)?;
+        let act = Tx::of(connection, None);
+        let has_more = act.roll_up(now)? | act.forget(now, retention)?;
         tx.commit()?;
         Ok::<_, StoreError>(has_more)
     };

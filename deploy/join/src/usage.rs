@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ahash::RandomState;
 use llmgw_journal::{Cells, Driver, Entry, Journal, NewestNames, Options, Outlet, Setup};
 use llmgw_router::usage::UsageRing;
 use llmgw_store::usage::{BATCH_MAX, UsageRow};
-use llmgw_store::{Store, USED_EVERY};
+use llmgw_store::{Batch, Store, USED_EVERY};
 
 /// How long a start waits for what an earlier run left, so that budgets count it; what is left then is stored on the
 /// way.
@@ -49,30 +50,31 @@ pub fn start(
 /// Hands records to the store.
 pub struct ToStore {
     store: Store,
-    /// What was taken and is not stored. Shared with a write that may still run.
-    batch: Arc<Vec<UsageRow>>,
+    /// What was taken and is not stored. Shared with a write that may still run; filled again when it is over.
+    batch: Arc<Batch>,
     /// When the use of a key was written last.
-    noted: HashMap<String, i64>,
+    noted: HashMap<String, i64, RandomState>,
 }
 
 impl Outlet for ToStore {
     fn take(&mut self, entry: &Entry<'_>) {
-        Arc::make_mut(&mut self.batch).push(row(entry));
+        Arc::make_mut(&mut self.batch).push(&row(entry));
     }
 
     fn store(&mut self) -> Result<(), String> {
-        let (batch, due) = (self.batch.clone(), self.due());
-        let noted = due.clone();
+        let due = self.due();
+        let (batch, noted) = (self.batch.clone(), due.clone());
         let written = self.store.write(move |tx| {
             tx.add_usage(&batch)?;
-            tx.keys_used(due.iter().map(|(key, at)| (key.as_str(), *at)))
+            let keys = due.iter().filter_map(|number| batch.row(*number));
+            tx.keys_used(keys.map(|row| (row.key_id, row.admitted_at)))
         });
         written.map_err(|error| error.to_string())?;
-        if self.noted.len() > NOTED_MAX {
-            self.noted.clear();
+        self.note(&noted);
+        match Arc::get_mut(&mut self.batch) {
+            Some(batch) => batch.clear(),
+            None => self.batch = Arc::default(),
         }
-        self.noted.extend(noted);
-        self.batch = Arc::default();
         Ok(())
     }
 }
@@ -80,30 +82,44 @@ impl Outlet for ToStore {
 impl ToStore {
     /// Into that store.
     pub fn new(store: Store) -> Self {
-        Self { store, batch: Arc::default(), noted: HashMap::new() }
+        Self { store, batch: Arc::default(), noted: HashMap::default() }
     }
 
-    /// Keys whose use is to be written with the batch.
-    fn due(&self) -> Vec<(String, i64)> {
-        let is_due = |row: &&UsageRow| {
-            let noted = self.noted.get(&row.key_id);
+    /// Rows of the batch with whose time the use of their key is to be written.
+    fn due(&self) -> Vec<usize> {
+        let is_due = |row: &UsageRow<&str>| {
+            let noted = self.noted.get(row.key_id);
             !row.key_id.is_empty() && noted.is_none_or(|at| row.admitted_at.saturating_sub(*at) >= USED_EVERY)
         };
-        self.batch.iter().filter(is_due).map(|row| (row.key_id.clone(), row.admitted_at)).collect()
+        let rows = self.batch.rows().enumerate();
+        rows.filter(|(_, row)| is_due(row)).map(|(number, _)| number).collect()
+    }
+
+    /// Remembers that the use of these rows' keys is written.
+    fn note(&mut self, rows: &[usize]) {
+        if self.noted.len() > NOTED_MAX {
+            self.noted.clear();
+        }
+        for row in rows.iter().filter_map(|number| self.batch.row(*number)) {
+            match self.noted.get_mut(row.key_id) {
+                Some(at) => *at = row.admitted_at,
+                None => _ = self.noted.insert(row.key_id.to_owned(), row.admitted_at),
+            }
+        }
     }
 }
 
-fn row(entry: &Entry<'_>) -> UsageRow {
-    let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+fn row<'e>(entry: &Entry<'e>) -> UsageRow<&'e str> {
+    let some = |text: &'e str| Some(text).filter(|text| !text.is_empty());
     let moment = |ms: u64| i64::try_from(ms).unwrap_or(i64::MAX);
     UsageRow {
-        record_id: entry.record_id.to_be_bytes(),
         ts: moment(entry.ended_at),
+        record_id: entry.record_id.to_be_bytes(),
         admitted_at: moment(entry.admitted_at),
-        key_id: entry.key_id.to_owned(),
-        project_id: entry.project_id.to_owned(),
-        model: entry.model.to_owned(),
-        served_model: entry.served_model.to_owned(),
+        key_id: entry.key_id,
+        project_id: entry.project_id,
+        model: entry.model,
+        served_model: entry.served_model,
         pool: some(entry.pool),
         replica: some(entry.replica),
         status: entry.status,

@@ -122,6 +122,11 @@ impl RequestId {
         Self((u128::from(high) << 64) | u128::from(chance))
     }
 
+    /// When it was built. Units: unix milliseconds.
+    pub const fn unix_ms(self) -> u64 {
+        (self.0 >> 80) as u64
+    }
+
     /// The id as it is written everywhere: `req-` and 32 lower-case hexadecimal digits.
     ///
     /// Cost: no allocation.
@@ -178,6 +183,7 @@ mod tests {
         let b = RequestId::new(1_001, CoreId(0), 0);
         let c = RequestId::new(1_001, CoreId(1), 0);
         assert!(a < b && b < c);
+        assert_eq!((a.unix_ms(), c.unix_ms()), (1_000, 1_001));
         assert!(a.to_string() < b.to_string() && b.to_string() < c.to_string());
     }
 

@@ -9,8 +9,10 @@ use llmgw_tenancy::scope::{Scope, ScopeKind};
 use serde_json::json;
 
 use super::*;
+use crate::Batch;
 use crate::audit::{Event, Wanted};
-use crate::test_world::{World, add_tree, key, options, organization, usage};
+use crate::open::PAGE_BYTES;
+use crate::test_world::{World, add, add_tree, key, options, organization, usage};
 
 /// Set in a process that a test starts: the file it is to write to.
 const STORE_VARIABLE: &str = "LLMGW_TEST_STORE";
@@ -182,14 +184,15 @@ fn a_file_that_is_none_of_ours_is_told_by_what_it_is() {
 fn a_damaged_file_is_not_served_from() {
     let world = World::new();
     let rows: Vec<_> = (0..2000).map(|at| usage(at, 1, 1, 5)).collect();
-    world.store.write(move |tx| tx.add_usage(&rows)).expect("written");
+    add(&world, &rows);
     let folder = world.closed();
     let path = options(&folder).path;
     let bytes = fs::metadata(&path).expect("a file").len();
     let file = fs::OpenOptions::new().write(true).open(&path).expect("a file");
     // Every page but the first, as a disk would that loses them.
-    for page in 1..bytes / 4096 {
-        file.write_all_at(&[0x5a; 64], page * 4096).expect("written");
+    let page_bytes = u64::from(PAGE_BYTES);
+    for page in 1..bytes / page_bytes {
+        file.write_all_at(&[0x5a; 64], page * page_bytes).expect("written");
     }
     drop(file);
     match Store::open(options(&folder)).map(drop) {
@@ -237,12 +240,14 @@ fn a_log_torn_anywhere_leaves_whole_acts_in_order() {
 fn a_full_disk_is_told_and_what_is_there_can_still_be_read() {
     let folder = tempfile::tempdir().expect("a folder");
     drop(Store::open(options(&folder)).expect("a store"));
-    let pages = u32::try_from(fs::metadata(options(&folder).path).expect("a file").len() / 4096).unwrap_or_default();
+    let bytes = fs::metadata(options(&folder).path).expect("a file").len();
+    let pages = u32::try_from(bytes).expect("few") / PAGE_BYTES;
     // SQLite answers as for a disk without room.
     let store = Store::open(OpenOptions { pages_max: Some(pages + 4), ..options(&folder) }).expect("a store");
     store.write(|tx| tx.add_organization(&organization("org-1", "acme"))).expect("room for one");
     let rows: Vec<_> = (0..2000).map(|at| usage(at, 1, 1, 5)).collect();
-    assert_eq!(store.write(move |tx| tx.add_usage(&rows)), Err(StoreError::Full));
+    let batch: Batch = rows.iter().collect();
+    assert_eq!(store.write(move |tx| tx.add_usage(&batch)), Err(StoreError::Full));
     assert_eq!(organization_count(&store), 1);
     assert_eq!(store.read(|rows| rows.used_since(0)), Ok(Vec::new()));
 }
@@ -330,7 +335,7 @@ fn two_processes_write_one_store_and_one_that_is_killed_leaves_whole_acts() {
 fn a_copy_made_while_it_is_written_on_is_the_store_of_one_moment() {
     let world = World::new();
     let rows: Vec<_> = (0..3000).map(|at| usage(at, 1, 1, 5)).collect();
-    world.store.write(move |tx| tx.add_usage(&rows)).expect("written");
+    add(&world, &rows);
     let is_over = std::sync::atomic::AtomicBool::new(false);
     let copies: Vec<_> = std::thread::scope(|scope| {
         scope.spawn(|| {
