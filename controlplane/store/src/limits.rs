@@ -42,9 +42,14 @@ fn limits(row: &Row<'_>) -> rusqlite::Result<LimitsRow> {
 }
 
 impl Rows<'_> {
-    /// All limits there are: those of one level one after another, for all models first.
+    /// All limits there are, by level and model.
     pub fn limits(&self) -> Result<Vec<LimitsRow>, StoreError> {
         self.list(&format!("{LIMITS} ORDER BY scope_type, scope_id, model"), [], limits)
+    }
+
+    /// All limits there are as they lie, in no order.
+    pub fn limits_unsorted(&self) -> Result<Vec<LimitsRow>, StoreError> {
+        self.list(LIMITS, [], limits)
     }
 
     /// The limits that hang on a level: those for all models first.

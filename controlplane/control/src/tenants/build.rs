@@ -1,6 +1,5 @@
 //! From the rows of the store to the table of who may ask.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use ahash::{HashMap, HashMapExt as _, HashSet, HashSetExt as _};
@@ -74,33 +73,29 @@ impl World {
             organizations: rows.organizations()?,
             teams: rows.teams()?,
             projects: rows.projects()?,
-            keys: rows.keys()?,
+            keys: rows.keys_unsorted()?,
             // Ended ones too: who shows one is told that it has.
             overlaps: rows.overlaps(0)?,
-            limits: rows.limits()?,
+            limits: rows.limits_unsorted()?,
         })
     }
 }
 
 /// What hangs on one scope.
-#[derive(Clone, Default)]
+#[derive(Default)]
 struct Hung<'w> {
-    /// Places in [`Hanging::levels`].
-    levels: Range<usize>,
+    /// Rows, those for all models first.
+    levels: Vec<u32>,
     allowed: Option<&'w [String]>,
 }
 
-/// What hangs on each scope: rows of levels, those of one scope one after another, and the list of models.
-#[derive(Default)]
-struct Hanging<'w> {
-    levels: Vec<u32>,
-    scopes: HashMap<(ScopeKind, &'w str), Hung<'w>>,
-}
+/// What hangs on each scope.
+struct Hanging<'w>(HashMap<(ScopeKind, &'w str), Hung<'w>>);
 
 impl<'w> Hanging<'w> {
-    fn on(&self, kind: ScopeKind, id: &str) -> (&[u32], Option<&'w [String]>) {
-        let Some(hung) = self.scopes.get(&(kind, id)) else { return (&[], None) };
-        (self.levels.get(hung.levels.clone()).unwrap_or_default(), hung.allowed)
+    fn on(&self, kind: ScopeKind, id: &'w str) -> (&[u32], Option<&'w [String]>) {
+        let Some(hung) = self.0.get(&(kind, id)) else { return (&[], None) };
+        (&hung.levels, hung.allowed)
     }
 }
 
@@ -240,11 +235,11 @@ impl Builder {
     }
 
     /// All keys, and what of them may be shown.
-    fn keys(
+    fn keys<'w>(
         &mut self,
-        world: &World,
+        world: &'w World,
         above: &HashMap<&str, Above<'_>>,
-        hanging: &Hanging<'_>,
+        hanging: &Hanging<'w>,
         allowlists: &mut Allowlists,
         before: Option<&ArchivedTenantTable>,
     ) -> (Vec<Key>, Vec<Secret>) {
@@ -288,14 +283,11 @@ impl Builder {
             (level.kind.word(), level.scope_id.as_str(), level.model.as_ref().map(|model| model.as_str()))
         };
         let mut rows = Rows::of(before.map(|table| table.levels.iter().map(name)), world.limits.len());
-        let mut hanging = Hanging { levels: Vec::with_capacity(world.limits.len()), scopes: HashMap::new() };
-        hanging.scopes.reserve(world.limits.len());
+        let mut hanging = Hanging(HashMap::with_capacity(world.limits.len()));
         let mut levels: Vec<Option<Level>> = Vec::with_capacity(rows.room());
         for LimitsRow { scope, model, limits } in &world.limits {
             let Some(organization) = tree.organization(scope.kind, &scope.id) else { continue };
-            let end = hanging.levels.len();
-            let hung = hanging.scopes.entry((scope.kind, &scope.id));
-            let hung = hung.or_insert_with(|| Hung { levels: end..end, allowed: None });
+            let hung = hanging.0.entry((scope.kind, &scope.id)).or_default();
             if let Some(allowed) = &limits.allowed_models {
                 hung.allowed = Some(allowed);
             }
@@ -306,8 +298,8 @@ impl Builder {
             let kind = level_kind(scope.kind);
             let row = rows.row((kind.word(), &scope.id, model.as_deref()));
             self.level_versions.of_level(row, &held);
-            hanging.levels.push(row);
-            hung.levels.end = end + 1;
+            let place = if model.is_none() { 0 } else { hung.levels.len() };
+            hung.levels.insert(place, row);
             let organization = self.organizations.of(organization);
             let level = Level { kind, scope_id: scope.id.clone(), model: model.clone(), organization, limits: held };
             put(&mut levels, row, level);
@@ -322,12 +314,12 @@ impl Builder {
         (hanging, filled(levels, before.map(|table| table.levels.as_slice()), gone))
     }
 
-    fn key(
+    fn key<'w>(
         &mut self,
         row: u32,
-        key: &KeyRow,
+        key: &'w KeyRow,
         above: &Above<'_>,
-        hanging: &Hanging<'_>,
+        hanging: &Hanging<'w>,
         allowlists: &mut Allowlists,
     ) -> Key {
         let (own_levels, own) = hanging.on(ScopeKind::Key, &key.id);
