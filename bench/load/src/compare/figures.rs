@@ -60,7 +60,8 @@ pub(crate) struct Record {
     pub(crate) outcome: Outcome,
 }
 
-/// Records of use in one run of a gateway that keeps them, when its last window was over.
+/// Records of use, and who held requests to limits, in one run of a gateway that keeps records, when its last window
+/// was over.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Kept {
     pub(crate) round: usize,
@@ -71,6 +72,12 @@ pub(crate) struct Kept {
     pub(crate) stored: u64,
     /// Found no room in memory or on the disk.
     pub(crate) lost: u64,
+    /// Requests that were held to their limits by a lease in hand.
+    #[serde(default)]
+    pub(crate) leased: u64,
+    /// Requests that asked the owner of their organisation.
+    #[serde(default)]
+    pub(crate) asked: u64,
 }
 
 /// A number of a window.

@@ -1,7 +1,7 @@
 //! What keys, limits and records of use cost: the product with all of it beside the product without, in the same
 //! rounds; and whether every record was kept. Pure.
 
-use super::figures::{Comparison, Figure};
+use super::figures::{Comparison, Figure, Kept};
 use super::gateways::OPEN;
 use super::steps::Step;
 use super::table::{Table, number, shown};
@@ -23,15 +23,22 @@ pub(crate) fn table(found: &Comparison) -> Table {
 /// What became of the records of each gateway that keeps them.
 pub(crate) fn records(found: &Comparison) -> Vec<String> {
     let line = |gateway: &String| {
-        let (mut written, mut stored, mut lost) = (0, 0, 0);
-        for kept in found.kept.iter().filter(|kept| kept.gateway == *gateway) {
-            (written, stored, lost) = (written + kept.written, stored + kept.stored, lost + kept.lost);
-        }
+        let sum = |count: fn(&Kept) -> u64| -> u64 {
+            found.kept.iter().filter(|kept| kept.gateway == *gateway).map(count).sum()
+        };
+        let (written, lost) = (sum(|kept| kept.written), sum(|kept| kept.lost));
+        let (leased, asked) = (sum(|kept| kept.leased), sum(|kept| kept.asked));
+        let shown = |count: u64| number(count as f64, 0);
+        let limits = if leased + asked > 0 {
+            format!("; {} requests held to limits by a lease in hand, {} by their owner", shown(leased), shown(asked))
+        } else {
+            String::new()
+        };
         (written + lost > 0).then(|| {
-            let [written, stored, lost] = [written, stored, lost].map(|count: u64| number(count as f64, 0));
+            let [written, stored, lost] = [written, sum(|kept| kept.stored), lost].map(shown);
             format!(
                 "{gateway}: {written} records of use written to the journal, {stored} of them in the store when the \
-                 last window was over, {lost} lost"
+                 last window was over, {lost} lost{limits}"
             )
         })
     };
@@ -40,7 +47,6 @@ pub(crate) fn records(found: &Comparison) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::figures::Kept;
     use super::super::figures::tests::sample;
     use super::*;
 
@@ -56,9 +62,10 @@ mod tests {
         assert_eq!((rows.len(), rows[1][1].as_str()), (2, "event"));
         for round in 0..2 {
             let gateway = OURS.to_owned();
-            found.kept.push(Kept { round, gateway, written: 1500, stored: 1000, lost: 1 });
+            found.kept.push(Kept { round, gateway, written: 1500, stored: 1000, lost: 1, leased: 990, asked: 10 });
         }
         let lines = records(&found);
         assert!(lines.len() == 1 && lines[0].contains("3,000") && lines[0].contains("2 lost"), "{lines:?}");
+        assert!(lines[0].ends_with("1,980 requests held to limits by a lease in hand, 20 by their owner"), "{lines:?}");
     }
 }

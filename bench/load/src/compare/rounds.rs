@@ -142,7 +142,16 @@ fn kept(place: &Place, gateway: &str, round: usize) -> Option<Kept> {
     let count = |name: &str, labels: &[(&str, &str)]| page.sum(name, labels).map(|count| count as u64);
     let of_step = |step| count("llmgw_usage_records_total", &[("step", step)]);
     let lost = count("llmgw_usage_records_lost_total", &[]).unwrap_or(0);
-    Some(Kept { round, gateway: gateway.to_owned(), written: of_step("journal")?, stored: of_step("store")?, lost })
+    let held = |outcome| count("llmgw_limit_requests_total", &[("outcome", outcome)]).unwrap_or(0);
+    Some(Kept {
+        round,
+        gateway: gateway.to_owned(),
+        written: of_step("journal")?,
+        stored: of_step("store")?,
+        lost,
+        leased: held("lease"),
+        asked: held("owner"),
+    })
 }
 
 #[expect(clippy::too_many_arguments, reason = "all of a round, for one gateway")]
