@@ -27,7 +27,6 @@ mod attempt;
 mod connection;
 mod core;
 mod cut;
-mod digits;
 mod door;
 mod evidence;
 mod finish;

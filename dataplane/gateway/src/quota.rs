@@ -18,7 +18,6 @@ use llmgw_types::tenants::Caller;
 
 use crate::arrived::{Arrived, Resolved};
 use crate::core::Core;
-use crate::digits::Digits;
 use crate::error::{ApiError, Reason};
 use crate::finish::Finish;
 use crate::intake::Intake;
@@ -229,9 +228,9 @@ impl Rates {
             ["x-ratelimit-limit-tokens", "x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens"];
         for (rate, [limit, remaining, reset]) in [(self.requests, REQUESTS), (self.tokens, TOKENS)] {
             let Some(rate) = rate else { continue };
-            draft.known(limit, Digits::of(rate.limit).as_bytes());
-            draft.known(remaining, Digits::of(rate.remaining).as_bytes());
-            draft.known(reset, Digits::seconds(rate.reset_s.into()).as_bytes());
+            draft.number(limit, rate.limit, "");
+            draft.number(remaining, rate.remaining, "");
+            draft.number(reset, rate.reset_s.into(), "s");
         }
     }
 }

@@ -10,7 +10,6 @@ use llmgw_openai::error::ErrorBody;
 use llmgw_runtime::race;
 use llmgw_runtime::timer::timeout;
 
-use crate::digits::Digits;
 use crate::door::ClientIo;
 use crate::error::{ApiError, Reason};
 use crate::finish::Finish;
@@ -166,7 +165,7 @@ fn add_ours(draft: &mut ResponseDraft, served: &Served<'_>, overhead_us: u64, fi
     draft.known("x-llmgw-replica", served.replica);
     draft.known("x-llmgw-pool", served.pool);
     draft.known("x-llmgw-served-model", served.model);
-    draft.known("x-llmgw-overhead-us", Digits::of(overhead_us).as_bytes());
+    draft.number("x-llmgw-overhead-us", overhead_us, "");
     add_queue_time(draft, finish);
     add_rates(draft, finish);
     if let Some(decision) = finish.decision() {
@@ -190,7 +189,7 @@ fn add_queue_time(draft: &mut ResponseDraft, finish: &Finish) {
         return;
     }
     let millis = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
-    draft.known("x-llmgw-queue-ms", Digits::of(millis).as_bytes());
+    draft.number("x-llmgw-queue-ms", millis, "");
 }
 
 fn add_explanation(draft: &mut ResponseDraft, finish: &Finish) {

@@ -48,6 +48,16 @@ impl ResponseDraft {
         self
     }
 
+    /// As [`Self::known`], for a number and its unit, which is written in the program, too.
+    pub fn number(&mut self, name: &'static str, number: u64, unit: &'static str) -> &mut Self {
+        debug_assert!(is_name(name.as_bytes()) && !is_ours(name.as_bytes()), "{name}");
+        push_line(&mut self.bytes, name.as_bytes(), b"");
+        push_decimal(&mut self.bytes, number);
+        self.bytes.extend_from_slice(unit.as_bytes());
+        self.bytes.extend_from_slice(b"\r\n");
+        self
+    }
+
     /// Adds a header that came in a parsed head and may travel ([`crate::head::ResponseHead::end_to_end`]): nothing of
     /// it is looked at again.
     pub fn copy(&mut self, name: &[u8], value: &[u8]) -> &mut Self {
@@ -158,9 +168,12 @@ fn is_control(byte: u8) -> bool {
     matches!(byte, 0..=8 | 10..=31 | 127)
 }
 
+/// Room for what stands in a line beside its name and value, and for a number behind it.
+const LINE_SPARE: usize = 32;
+
 /// Adds a header without its line end. Answer: where its value begins.
 fn push_line(bytes: &mut Vec<u8>, name: &[u8], value: &[u8]) -> usize {
-    bytes.reserve(name.len() + value.len() + 4);
+    bytes.reserve(name.len() + value.len() + LINE_SPARE);
     bytes.extend_from_slice(name);
     bytes.extend_from_slice(b": ");
     bytes.extend_from_slice(value);
@@ -174,16 +187,7 @@ fn push_length(bytes: &mut Vec<u8>, len: u64) {
 }
 
 fn push_decimal(bytes: &mut Vec<u8>, number: u64) {
-    let (mut digits, mut at, mut rest) = ([0; 20], 20, number);
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
-    bytes.extend_from_slice(digits.get(at..).unwrap_or_default());
+    bytes.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
 /// Standard reason phrase; empty for a status without one.
@@ -238,6 +242,14 @@ mod tests {
 
     fn text(bytes: Vec<u8>) -> String {
         String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn a_number_is_written_with_its_unit_behind_it() {
+        let mut draft = ResponseDraft::new(Vec::new(), 200);
+        draft.number("x-left", u64::MAX, "").number("x-reset", 0, "s").number("x-more", 1_234_567, "");
+        let want = "HTTP/1.1 200 OK\r\nx-left: 18446744073709551615\r\nx-reset: 0s\r\nx-more: 1234567\r\n\r\n";
+        assert_eq!(text(draft.end(SaidFraming::Nothing, false)), want);
     }
 
     #[test]
