@@ -45,7 +45,7 @@ impl Default for Options {
             segment_age: Duration::from_secs(600),
             bytes_max: 1 << 30,
             waiting_bytes_max: 16 << 20,
-            commit_every: Duration::from_millis(20),
+            commit_every: Duration::from_millis(50),
             again_after: Duration::from_millis(500),
         }
     }
