@@ -49,7 +49,7 @@ macro_rules! part {
     };
 }
 
-pub(crate) static PARTS: [Part; 57] = [
+pub(crate) static PARTS: [Part; 59] = [
     part!("decide/max-score/5", decide::alone(5, "max-score", 1); clean, bar 500.0),
     part!("decide/max-score/100", decide::alone(100, "max-score", 1); clean, bar 4_000.0),
     part!("decide/max-score/1000", decide::alone(1_000, "max-score", 1); clean, bar 30_000.0),
@@ -98,6 +98,8 @@ pub(crate) static PARTS: [Part; 57] = [
     part!("keys/swap/100000", keys::swap(100_000); clean, bar 200_000.0),
     part!("limits/from-lease", limits::from_lease(); clean),
     part!("limits/by-owner", limits::by_owner()),
+    part!("limits/refused-in-a-crowd", limits::refused_in_a_crowd()),
+    part!("limits/crowd-called-back", limits::crowd_called_back()),
     part!("journal/frame", journal::frame(); clean),
     part!("journal/write", journal::write()),
     part!("journal/read", journal::read(); clean),

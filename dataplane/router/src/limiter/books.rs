@@ -49,6 +49,11 @@ impl Held {
     pub(super) fn has_slice(&self) -> bool {
         self.slices != self.closed
     }
+
+    /// Whether it could be asked for that.
+    pub(super) fn is_out(&self) -> bool {
+        self.has_slice() && !self.is_recalled
+    }
 }
 
 /// A chain that somebody used.
@@ -58,14 +63,19 @@ pub(super) struct ChainBook {
     levels: LevelList,
     /// By home core.
     pub(super) homes: Vec<Held>,
-    /// Whether it is among its organisation's chains with slices.
-    pub(super) is_leased: bool,
+    /// Its place among its organisation's chains with slices.
+    pub(super) leased_at: Option<u32>,
 }
 
 impl ChainBook {
     /// Whether it has one of these levels.
     pub(super) fn shares(&self, levels: &LevelList) -> bool {
         self.levels.iter().any(|level| levels.has(level))
+    }
+
+    /// Home cores that could be asked for slices.
+    fn out_count(&self) -> u32 {
+        self.homes.iter().map(|held| u32::from(held.is_out())).sum()
     }
 }
 
@@ -77,6 +87,8 @@ struct LevelBook {
     spent: Option<Spent>,
     /// By measure.
     held: [i64; 4],
+    /// Home cores, chain by chain, that could be asked for slices ([`Held::is_out`]).
+    out: u32,
 }
 
 /// See the module. Owner: one core.
@@ -107,6 +119,27 @@ impl Books {
 
     pub(super) fn held(&mut self, number: u32, home: CoreId) -> Option<&mut Held> {
         self.chain(number)?.homes.get_mut(home.idx())
+    }
+
+    /// Changes what is known of a home core's slices, and counts it at the chain's levels.
+    pub(super) fn note<T>(&mut self, number: u32, home: CoreId, change: impl FnOnce(&mut Held) -> T) -> Option<T> {
+        let book = self.chains.get_mut(number as usize)?.as_deref_mut()?;
+        let held = book.homes.get_mut(home.idx())?;
+        let was_out = held.is_out();
+        let answer = change(held);
+        let is_out = held.is_out();
+        if was_out != is_out {
+            for row in book.levels.iter() {
+                let out = &mut row_of(&mut self.levels, row).out;
+                *out = if is_out { *out + 1 } else { *out - 1 };
+            }
+        }
+        Some(answer)
+    }
+
+    /// Home cores, chain by chain, that could be asked for slices of a level.
+    pub(super) fn out(&self, row: u32) -> u32 {
+        self.levels.get(row as usize).and_then(Option::as_deref).map_or(0, |level| level.out)
     }
 
     /// Brings a chain, and its levels, up to the table and the time.
@@ -146,14 +179,21 @@ impl Books {
         let homes = self.core_count as usize;
         let book = self.chains[at].get_or_insert_with(|| {
             let homes = vec![Held::default(); homes];
-            Box::new(ChainBook { levels: chain.levels, homes, is_leased: false })
+            Box::new(ChainBook { levels: chain.levels, homes, leased_at: None })
         });
         if book.levels != chain.levels {
             // What it holds counts where it belongs by now.
             let held = book.homes.iter().fold([0; 4], |sum, home| plus(sum, &home.amounts, 1));
-            book.levels.iter().for_each(|row| shift(levels, row, held, -1));
-            if !faults.planted(Fault::HeldLeftBehind) {
-                chain.levels.iter().for_each(|row| shift(levels, row, held, 1));
+            let out = book.out_count();
+            for row in book.levels.iter() {
+                shift(levels, row, held, -1);
+                row_of(levels, row).out -= out;
+            }
+            for row in chain.levels.iter() {
+                if !faults.planted(Fault::HeldLeftBehind) {
+                    shift(levels, row, held, 1);
+                }
+                row_of(levels, row).out += out;
             }
             book.levels = chain.levels;
         }
@@ -282,7 +322,9 @@ impl Books {
         for _ in 0..SWEEP.min(end) {
             self.swept = if self.swept + 1 < end { self.swept + 1 } else { 0 };
             if let Some(place) = self.chains.get_mut(self.swept)
-                && place.as_ref().is_some_and(|book| !book.is_leased && book.homes.iter().all(|h| h.amounts.is_zero()))
+                && place
+                    .as_ref()
+                    .is_some_and(|book| book.leased_at.is_none() && book.homes.iter().all(|h| h.amounts.is_zero()))
             {
                 *place = None;
             }
@@ -326,7 +368,11 @@ impl LevelBook {
                 window.is_empty()
             })
         };
-        self.spent.is_none() && self.held == [0; 4] && is_empty(&mut self.requests) && is_empty(&mut self.tokens)
+        self.spent.is_none()
+            && self.held == [0; 4]
+            && self.out == 0
+            && is_empty(&mut self.requests)
+            && is_empty(&mut self.tokens)
     }
 }
 

@@ -257,7 +257,7 @@ impl<F: Faults> Home<F> {
         let is_other = lease.version != version || lease.span.is_none_or(|span| !span.has(second));
         if lease.keep && is_other {
             // What is in hand is of another time or other limits; this slice is not, and lives on.
-            lease.pay_refunds(number, send);
+            lease.pay_refunds(core, number, &self.faults, send);
             lease.report(core, number, Back::All, Answers::Nothing, &self.faults, send);
         }
         let is_new = !lease.keep || is_other;
@@ -311,7 +311,7 @@ impl<F: Faults> Home<F> {
             match lease.as_deref_mut() {
                 Some(lease) => {
                     if !lease.gather(refund) {
-                        lease.pay_refunds(chain, send);
+                        lease.pay_refunds(core, chain, faults, send);
                         lease.gather(refund);
                     }
                 }
@@ -365,7 +365,7 @@ impl<F: Faults> Home<F> {
         match self.leases.get_mut(number as usize).and_then(Option::as_deref_mut) {
             Some(lease) => {
                 if !faults.planted(Fault::RefundsKept) {
-                    lease.pay_refunds(number, &mut send);
+                    lease.pay_refunds(core, number, faults, &mut send);
                 }
                 lease.slices = slices;
                 let left = lease.left;
@@ -397,11 +397,11 @@ impl<F: Faults> Home<F> {
             if lease.keep && (is_void || is_idle) {
                 lease.close(*core, *number, faults, &mut send);
             }
-            lease.pay_refunds(*number, &mut send);
             if !lease.used.is_zero() {
                 lease.stamp_late(faults, now);
                 lease.report(*core, *number, Back::Nothing, Answers::Nothing, faults, &mut send);
             }
+            lease.pay_refunds(*core, *number, faults, &mut send);
             lease.is_active = lease.keep;
             lease.is_active
         });

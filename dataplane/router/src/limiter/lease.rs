@@ -123,14 +123,25 @@ impl Lease {
         has_room
     }
 
-    pub(super) fn pay_refunds(&mut self, number: u32, send: &mut impl FnMut(ToOwner)) {
+    /// Gives back what was gathered, and reports what was used before: what nobody has counted yet cannot be taken back
+    /// from its tick.
+    pub(super) fn pay_refunds(
+        &mut self,
+        core: CoreId,
+        number: u32,
+        faults: &impl Faults,
+        send: &mut impl FnMut(ToOwner),
+    ) {
+        if !self.refunds.is_empty() && (self.used.requests != 0 || self.used.tokens != 0) {
+            self.report(core, number, Back::Nothing, Answers::Nothing, faults, send);
+        }
         let org = self.org;
         self.refunds.drain(..).for_each(|refund| send(refund.settle(org, number)));
     }
 
     /// Gives everything back: the lease is over.
     pub(super) fn close(&mut self, core: CoreId, number: u32, faults: &impl Faults, send: &mut impl FnMut(ToOwner)) {
-        self.pay_refunds(number, send);
+        self.pay_refunds(core, number, faults, send);
         self.report(core, number, Back::All, Answers::Closing, faults, send);
         self.keep = false;
     }

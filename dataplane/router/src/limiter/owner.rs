@@ -134,20 +134,17 @@ impl<F: Faults> Owner<F> {
             self.books.charge(number, now.tick, report.tick, used_requests.into(), used_tokens);
         }
         self.books.spend(table, number, self.second, report.second, used_units);
-        let mut is_answered = false;
-        if let Some(held) = self.books.held(number, home) {
+        let is_answered = self.books.note(number, home, |held| {
             if report.closes && report.slices == held.slices {
                 held.closed = held.slices;
             }
-            if report.answers {
-                is_answered = std::mem::take(&mut held.is_recalled);
-            }
-        }
+            report.answers && std::mem::take(&mut held.is_recalled)
+        });
         // A chain that is gone from the table is known by the slices that are out of it.
         let org = org.or_else(|| self.orgs.iter().find(|(_, org)| org.leased.contains(&number)).map(|(hash, _)| *hash));
         let Some(hash) = org else { return };
         if let Some(org) = self.orgs.get_mut(&hash) {
-            org.recalls_out -= u32::from(is_answered && org.recalls_out > 0);
+            org.recalls_out -= u32::from(is_answered == Some(true) && org.recalls_out > 0);
         }
         self.unlist(hash, number);
         self.serve(table, hash, now, send);
@@ -237,7 +234,7 @@ impl<F: Faults> Owner<F> {
             } else {
                 if !faults.planted(Fault::RefusesWithoutRecall) {
                     // Each time: what lacks room may have changed while slices were on their way back.
-                    let sent = recall(books, org, table, chain, &asked, now, faults, send);
+                    let sent = recall(books, org, table, chain, &asked, now, self.core_count, faults, send);
                     org.recalls_out += sent;
                     self.tally.recalls += u64::from(sent);
                 }
@@ -277,18 +274,17 @@ impl<F: Faults> Owner<F> {
                             books.hold(asked.chain, asked.home, slice, 1);
                         }
                         take(&mut free, &slice);
-                        if let Some(book) = books.chain(asked.chain)
-                            && !std::mem::replace(&mut book.is_leased, true)
-                        {
+                        if let Some(book) = books.chain(asked.chain).filter(|book| book.leased_at.is_none()) {
+                            book.leased_at = Some(org.leased.len() as u32);
                             org.leased.push(asked.chain);
                         }
                     }
-                    let held = books.held(asked.chain, asked.home);
-                    let slices = held.map_or(0, |held| {
+                    let slices = books.note(asked.chain, asked.home, |held| {
                         held.slices = held.slices.wrapping_add(u16::from(!slice.is_zero()));
                         held.since = now.tick;
                         held.slices
                     });
+                    let slices = slices.unwrap_or(0);
                     Word::Yes { slice, version: chain.version, tick: now.tick, second: self.second, slices }
                 }
             };
@@ -303,13 +299,22 @@ impl<F: Faults> Owner<F> {
 
     /// Takes a chain off the list of those with slices, if none is out.
     fn unlist(&mut self, hash: u64, number: u32) {
-        let Some(book) = self.books.chain(number).filter(|book| book.is_leased) else { return };
+        let Some(book) = self.books.chain(number) else { return };
         if book.homes.iter().any(|held| held.has_slice() || held.is_recalled) {
             return;
         }
-        book.is_leased = false;
-        if let Some(org) = self.orgs.get_mut(&hash) {
-            org.leased.retain(|chain| *chain != number);
+        let Some(at) = book.leased_at.take() else { return };
+        let has_it = |org: &Org| org.leased.get(at as usize) == Some(&number);
+        // A chain that has come to another organisation since is on the list of the one before.
+        let hash = match self.orgs.get(&hash).filter(|org| has_it(org)) {
+            Some(_) => Some(hash),
+            None => self.orgs.iter().find(|(_, org)| has_it(org)).map(|(hash, _)| *hash),
+        };
+        let Some(org) = hash.and_then(|hash| self.orgs.get_mut(&hash)) else { return };
+        org.leased.swap_remove(at as usize);
+        // The last has its place now.
+        if let Some(moved) = org.leased.get(at as usize).and_then(|moved| self.books.chain(*moved)) {
+            moved.leased_at = Some(at);
         }
     }
 
@@ -342,6 +347,7 @@ fn recall(
     chain: &Chain,
     asked: &Reserve,
     now: Now,
+    core_count: u32,
     faults: &impl Faults,
     send: &mut impl Say,
 ) -> u32 {
@@ -350,16 +356,24 @@ fn recall(
     let once = |lack: super::books::Lack| (last.replace(lack.row) != Some(lack.row)).then_some(lack.row);
     let lacking: LevelList = books.lacking(table, chain, asked.ask, now.tick, faults).filter_map(once).collect();
     let mut sent = 0;
-    for number in &org.leased {
-        let Some(book) = books.chain(*number) else { continue };
-        if !book.shares(&lacking) {
+    // Its own first: where its key alone lacks room nobody else is looked at.
+    for number in std::iter::once(&asked.chain).chain(&org.leased) {
+        if lacking.iter().all(|row| books.out(row) == 0) {
+            break;
+        }
+        if books.chain(*number).is_none_or(|book| book.leased_at.is_none() || !book.shares(&lacking)) {
             continue;
         }
-        for (home, held) in (0..).map(CoreId).zip(&mut book.homes) {
-            if held.has_slice() && !held.is_recalled {
-                held.is_recalled = true;
+        for home in (0..core_count).map(CoreId) {
+            let slices = books.note(*number, home, |held| {
+                held.is_out().then(|| {
+                    held.is_recalled = true;
+                    held.slices
+                })
+            });
+            if let Some(slices) = slices.flatten() {
                 sent += 1;
-                send(home, ToHome::Recall { chain: *number, org: chain.org, slices: held.slices });
+                send(home, ToHome::Recall { chain: *number, org: chain.org, slices });
             }
         }
     }

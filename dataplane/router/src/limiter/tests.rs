@@ -369,3 +369,55 @@ fn a_number_is_not_given_to_another_question_while_somebody_may_still_read_its_a
     numbers.dedup();
     assert_eq!(numbers.len(), 4);
 }
+
+#[test]
+fn what_is_given_back_is_said_after_its_use() {
+    let limits = [(Measure::Tokens, 1 << 40)];
+    let mut rig = Rig::new(2, &[level(Scope::Key, &limits)], &[&[0]]);
+    // The first is the owner's to admit, and leaves a slice.
+    let it = rig.ask(1, 0, 10, 0).expect("there is room");
+    rig.end(1, it, used(10, 0));
+    let it = rig.ask(1, 0, 10, 0).expect("there is room");
+    rig.end(1, it, used(4, 0));
+    let mut said = Vec::new();
+    let now = Now { tick: rig.now.tick + 1, ..rig.now };
+    rig.homes[1].tick(&rig.table, now, |_, message| {
+        said.push(message);
+        true
+    });
+    let kinds: Vec<&str> = said
+        .iter()
+        .map(|message| match message {
+            ToOwner::Report(report) if report.used_tokens == 10 => "used",
+            ToOwner::Settle(settle) if settle.tokens == 6 => "back",
+            _ => "other",
+        })
+        .collect();
+    assert_eq!(kinds, ["used", "back"]);
+}
+
+#[test]
+fn a_key_at_its_own_limit_has_nobody_elses_slices_asked_back() {
+    const KEYS: u32 = 100;
+    let wide = [(Measure::Requests, 1 << 40)];
+    let levels: Vec<Level> = [level(Scope::Key, &[(Measure::Requests, 1)])]
+        .into_iter()
+        .chain((1..KEYS).map(|_| level(Scope::Key, &wide)))
+        .chain([level(Scope::Org, &wide)])
+        .collect();
+    let rows: Vec<[u32; 2]> = (0..KEYS).map(|key| [key, KEYS]).collect();
+    let chains: Vec<&[u32]> = rows.iter().map(<[u32; 2]>::as_slice).collect();
+    let mut rig = Rig::new(2, &levels, &chains);
+    for key in 0..KEYS {
+        assert!(rig.ask(1, key, 0, 0).is_ok());
+    }
+    assert!((0..20).all(|_| rig.ask(0, 0, 0, 0).is_err()));
+    assert_eq!(rig.owner.tally.recalls, 0);
+    // All of them where all share what lacks room, in whatever order they were lent, and each once.
+    let lower = [level(Scope::Key, &wide), level(Scope::Org, &[(Measure::Requests, 1)])];
+    let mut levels = levels;
+    (levels[0], levels[KEYS as usize]) = (lower[0].clone(), lower[1].clone());
+    rig.table = table(1, &levels, &chains);
+    assert!((0..20).all(|_| rig.ask(0, 0, 0, 0).is_err()));
+    assert_eq!(rig.owner.tally.recalls, u64::from(KEYS - 1));
+}
