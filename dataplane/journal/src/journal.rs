@@ -31,6 +31,9 @@ const EMPTY_EVERY: Duration = Duration::from_millis(5);
 const EMPTY_IDLE: Duration = Duration::from_millis(10);
 /// How long that while is.
 const IDLE_AFTER: Duration = Duration::from_millis(500);
+/// The wait between two turns at the least, however long they take.
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+
 /// What the writer's files are on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Driver {
@@ -206,7 +209,9 @@ async fn write<F: Files, P: Future<Output = ()>>(mut writer: Writer<F>, source: 
         // What is due to be committed, or tried again, is so without a new record too.
         turn(&mut writer, &mut rings, &pause).await;
         let is_idle = now.since(rings.busy_at) >= IDLE_AFTER;
-        let time = if is_idle { EMPTY_IDLE } else { EMPTY_EVERY };
+        let every = if is_idle { EMPTY_IDLE } else { EMPTY_EVERY };
+        // What a turn takes is no part of what a record waits.
+        let time = every.saturating_sub(Mono::now().since(now)).max(PAUSE_MIN);
         if writer.is_committing() {
             // Lets a ring take the commit's steps.
             pause(time).await;
