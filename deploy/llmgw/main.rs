@@ -7,7 +7,6 @@ use clap::Parser as _;
 mod check;
 mod demo;
 mod init;
-mod limits;
 mod probe;
 mod server;
 mod sim_engine;

@@ -10,14 +10,12 @@ use llmgw_config::ServerConfig;
 use llmgw_control::tenants::{Builder, Built, Seats, Watch};
 use llmgw_control::{Ask, Desk};
 use llmgw_ctl::{OfflineAnswer, OfflineDesk};
-use llmgw_join::keys;
+use llmgw_join::tenants::Publications;
 use llmgw_router::message::CoreMessage;
-use llmgw_router::tenants::{Kept, Tenants};
+use llmgw_router::tenants::Tenants;
 use llmgw_runtime::mailbox::{Latest, Post};
-use llmgw_store::{OpenOptions, Store, StoreError};
+use llmgw_store::{OpenOptions, Store};
 use llmgw_types::{CoreId, KeyIdx, TenantSnapshot};
-
-use crate::limits::Limiting;
 
 /// Who may ask, as the cores are told it, from the start to the end of a server.
 pub(crate) struct Keys {
@@ -44,12 +42,10 @@ impl Keys {
         names.say_unknown(&built);
         warn_of_plain_http(config);
         let feeds: Vec<Arc<Latest<Tenants>>> = (0..cores).map(|_| Arc::default()).collect();
-        let limiting = Limiting::new(store.clone());
-        let mut seats =
-            CoreSeats { feeds: feeds.clone(), kept: Kept::new(cores), post, limiting, newest: None, is_behind: false };
         let (generation, key_count) = (built.generation, built.key_count);
-        // What was spent is not to be forgotten: without it nothing is served.
-        seats.try_publish(built.snapshot).map_err(io::Error::other)?;
+        let (publications, first) = Publications::begin(store, cores, built.snapshot).map_err(io::Error::other)?;
+        let mut seats = CoreSeats { feeds: feeds.clone(), post, publications };
+        seats.send(&first);
         let watch = Watch::start(store.clone(), builder, generation, seats)?;
         Ok(Self { feeds, key_count, watch })
     }
@@ -96,48 +92,35 @@ fn plain_on_a_network(config: &ServerConfig) -> Vec<SocketAddr> {
 /// The cores, as whoever watches the store sees them.
 struct CoreSeats {
     feeds: Vec<Arc<Latest<Tenants>>>,
-    kept: Kept,
     post: Post<CoreMessage>,
-    limiting: Limiting,
-    /// The newest table, to be published again when its calendars are old.
-    newest: Option<Arc<TenantSnapshot>>,
-    /// The newest is not published, since what was spent could not be read.
-    is_behind: bool,
+    publications: Publications,
 }
 
 impl CoreSeats {
-    /// Errors: what was spent cannot be read. Then the cores keep what they have.
-    fn try_publish(&mut self, snapshot: Arc<TenantSnapshot>) -> Result<(), StoreError> {
-        let limits = self.limiting.table(&snapshot);
-        self.is_behind = limits.is_err();
-        self.newest = Some(snapshot.clone());
-        let tenants = self.kept.publication(snapshot, limits?);
+    fn send(&mut self, tenants: &Arc<Tenants>) {
         for (core, feed) in (0..).map(CoreId).zip(&self.feeds) {
             feed.put(tenants.clone());
             self.post.send_or_keep(core, CoreMessage::TenantsReady);
         }
-        Ok(())
     }
 }
 
 impl Seats for CoreSeats {
     fn publish(&mut self, snapshot: Arc<TenantSnapshot>) {
-        if let Err(error) = self.try_publish(snapshot) {
-            tracing::warn!(%error, "keys and limits stay as they are until it can be read what was spent");
+        if let Some(newer) = self.publications.next(snapshot) {
+            self.send(&newer);
         }
     }
 
     fn tend(&mut self) {
-        if let Some(newest) = self.newest.clone().filter(|_| self.is_behind || self.limiting.is_old()) {
-            // Where it fails again, it was said before.
-            let _again = self.try_publish(newest);
+        if let Some(newer) = self.publications.tend() {
+            self.send(&newer);
         }
         self.post.flush();
-        self.kept.let_go();
     }
 
     fn used(&mut self) -> Vec<(KeyIdx, i64)> {
-        keys::used(&mut self.kept)
+        self.publications.used()
     }
 }
 

@@ -8,8 +8,9 @@ use hyper::HeaderMap;
 use llmgw_control::tenants::{Builder, Seats, Watch};
 use llmgw_gateway::error::{ApiError, Reason};
 use llmgw_gateway::identity::{self, Rights, Stranger};
+use llmgw_join::tenants::Publications;
 use llmgw_kit::clock::Wall;
-use llmgw_router::tenants::{Kept, Tenants};
+use llmgw_router::tenants::Tenants;
 use llmgw_store::Store;
 use llmgw_types::tenants::Caller;
 use llmgw_types::{KeyIdx, TenantSnapshot};
@@ -67,29 +68,36 @@ pub(crate) fn watch(store: &Store) -> io::Result<(Arc<Keys>, Watch)> {
     let mut builder = Builder::default();
     let built = builder.build(store).map_err(io::Error::other)?;
     let keys = Arc::<Keys>::default();
-    let mut seat = Seat { keys: keys.clone(), kept: Kept::new(1) };
-    seat.publish(built.snapshot);
+    let (publications, first) = Publications::begin(store, 1, built.snapshot).map_err(io::Error::other)?;
+    let seat = Seat { keys: keys.clone(), publications };
+    seat.put(first);
     Ok((keys, Watch::start(store.clone(), builder, built.generation, seat)?))
 }
 
 /// Where tables go.
 struct Seat {
     keys: Arc<Keys>,
-    kept: Kept,
+    publications: Publications,
+}
+
+impl Seat {
+    fn put(&self, tenants: Arc<Tenants>) {
+        *self.keys.newest.write().unwrap_or_else(PoisonError::into_inner) = Some(tenants);
+    }
 }
 
 impl Seats for Seat {
     fn publish(&mut self, snapshot: Arc<TenantSnapshot>) {
-        // Nobody is held to limits here.
-        let tenants = self.kept.publication(snapshot, Arc::default());
-        *self.keys.newest.write().unwrap_or_else(PoisonError::into_inner) = Some(tenants);
+        let newer = self.publications.next(snapshot);
+        newer.into_iter().for_each(|newer| self.put(newer));
     }
 
     fn tend(&mut self) {
-        self.kept.let_go();
+        let newer = self.publications.tend();
+        newer.into_iter().for_each(|newer| self.put(newer));
     }
 
     fn used(&mut self) -> Vec<(KeyIdx, i64)> {
-        llmgw_join::keys::used(&mut self.kept)
+        self.publications.used()
     }
 }

@@ -7,10 +7,8 @@ use llmgw_config::ServerConfig;
 use llmgw_config::server::Auth;
 use llmgw_control::tenants::Watch;
 use llmgw_control::{Answer, Ask, Deed, Desk};
-use llmgw_router::tenants::Kept;
 use llmgw_side::{Act, Asked, Told};
 use llmgw_store::{OpenOptions, Store};
-use llmgw_types::KeyIdx;
 
 /// The store of a server, if it has one: where keys are on, a path is named, or a file is at the default one.
 ///
@@ -21,12 +19,6 @@ pub fn store(config: &ServerConfig) -> io::Result<Option<Store>> {
         return Ok(None);
     }
     Store::open(OpenOptions::new(path)).map(Some).map_err(io::Error::other)
-}
-
-/// Keys that were used since this was asked last, as the store takes them.
-pub fn used(kept: &mut Kept) -> Vec<(KeyIdx, i64)> {
-    let used = kept.used().into_iter();
-    used.map(|(key, at)| (key, i64::try_from(at).unwrap_or(i64::MAX))).collect()
 }
 
 /// Answers what the side runtime passes on of the admin API, and has recorded what it does itself. What changes who

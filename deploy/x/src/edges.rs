@@ -81,6 +81,7 @@ pub(crate) const ROOMS: &[Room] = &[
             "llmgw-router",
             "llmgw-journal",
             "llmgw-side",
+            "llmgw-tenancy",
             "llmgw-store",
             "llmgw-control",
         ]),

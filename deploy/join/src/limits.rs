@@ -1,5 +1,5 @@
 //! What keys are held to, put together: the table of who may ask, the calendars of budgets, and what the store says was
-//! spent.
+//! spent. Called by `tenants` alone.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use llmgw_types::tenants::{ArchivedLevel, ArchivedPeriod, ArchivedTenantTable};
 const DAYS: usize = 400;
 const MONTHS: usize = 14;
 /// How often calendars are worked out again, where nothing else is a reason to.
-pub(crate) const RENEWED_AFTER: Duration = Duration::from_secs(24 * 3600);
+const RENEWED_AFTER: Duration = Duration::from_secs(24 * 3600);
 
 /// Makes tables of limits, each with the numbers of the one before.
 pub(crate) struct Limiting {
