@@ -61,12 +61,12 @@ impl Recorded {
     }
 
     /// With the most tokens that all its answers may have together.
-    pub(crate) fn at_most(self, output_tokens_max: Option<u64>) -> Self {
+    pub fn at_most(self, output_tokens_max: Option<u64>) -> Self {
         Self { output_tokens_max, ..self }
     }
 
     /// Whether an engine says that it generated more than it may have.
-    pub(crate) fn is_exceeded(self, reported: &Usage) -> bool {
+    pub fn is_exceeded(self, reported: &Usage) -> bool {
         self.generates && reported.completion.zip(self.output_tokens_max).is_some_and(|(said, most)| said > most)
     }
 }

@@ -26,7 +26,8 @@ use crate::core::Core;
 use crate::handlers::stored::subject;
 use crate::limits::Held;
 use crate::prompt::Sent;
-use crate::quota::{Rates, Reserved};
+use crate::quota::Rates;
+use crate::reserve::Reserved;
 use crate::retry::Granted;
 use crate::route::{Route, UsageReport};
 

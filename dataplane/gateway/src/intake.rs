@@ -119,7 +119,7 @@ impl Intake {
     }
 
     /// As [`Self::output_limit`], where an engine that says more is wrong.
-    pub(crate) fn answer_limit(&self) -> Option<u64> {
+    pub fn answer_limit(&self) -> Option<u64> {
         match &self.found {
             Found::Json(scan) if scan.is_answered_once(&self.body) => self.output_limit(),
             _ => None,

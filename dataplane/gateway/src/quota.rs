@@ -1,53 +1,60 @@
 //! What a request asks of its limits, what it is told when they refuse it, and what answers show of them.
 //!
-//! Called by `serve` once the model is known, before the gates: what a limit refuses has asked no engine and waits in
-//! no queue. What is left of limits, and who may have it, is `limits`.
+//! Used by `reserve`, and by the conventional gateway of bench/stock in its place. What is left of limits, and who may
+//! have it, is said by others: nothing is asked or counted here but in cells.
 
 use std::fmt::Write as _;
-use std::rc::Rc;
 use std::time::Duration;
 
-use llmgw_http::draft::ResponseDraft;
 use llmgw_kit::clock::Wall;
 use llmgw_obs::stamp::Stamp;
-use llmgw_router::limiter::{Now, Refused, Remaining};
+use llmgw_router::limiter::{Refused, Remaining};
+use llmgw_router::metrics::CoreCells;
 use llmgw_router::quota::{Amounts, LimitTable, Measure};
-use llmgw_types::Tokens;
-use llmgw_types::snapshot::Units;
+use llmgw_types::snapshot::{ArchivedRouteTable, Units};
 use llmgw_types::tenants::Caller;
+use llmgw_types::{KeyIdx, Tokens};
 
-use crate::arrived::{Arrived, Resolved};
-use crate::core::Core;
 use crate::error::{ApiError, Reason};
-use crate::finish::Finish;
 use crate::intake::Intake;
-use crate::limits::{Held, Limits, NoQuota, Outcome};
 use crate::route::{Inference, Streams, UsageReport};
 use crate::routing::OUTPUT_TOKENS;
-use crate::snapshot::Tables;
 
 /// After which all of a window is there again, if nothing more is used. Units: seconds.
 const WINDOW_S: u32 = 60;
 
 /// What a request asks of its limits, whatever model it comes to.
-pub(crate) struct LimitAsk {
+pub struct LimitAsk {
     caller: Caller,
     /// Tokens of its prompt, as estimated, and the most that its answer may have.
     prompt: u64,
     answer: u64,
 }
 
-/// What came of it.
-pub(crate) struct Reserved {
-    /// What it holds; none where nothing limits it.
-    pub(crate) held: Option<Held>,
-    /// What answers show.
-    pub(crate) rates: Option<Rates>,
+/// What comes of a request that limits hold: places in [`llmgw_router::metrics::LIMIT_OUTCOMES`].
+#[derive(Clone, Copy)]
+pub enum Outcome {
+    Lease = 0,
+    Owner = 1,
+    Refused = 2,
+    Busy = 3,
+    Overloaded = 4,
+    Fallback = 5,
+}
+
+/// Why a request may not go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoQuota {
+    Refused(Refused, Remaining),
+    /// The owner said nothing in time.
+    Busy,
+    /// The owner's lane is full, or too many ask.
+    Overloaded,
 }
 
 /// What an answer shows of its key's windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rates {
+pub struct Rates {
     requests: Option<Rate>,
     tokens: Option<Rate>,
 }
@@ -60,16 +67,16 @@ struct Rate {
 }
 
 /// A request that its limits refuse.
-struct Denied {
-    error: ApiError,
-    rates: Option<Rates>,
+pub struct Denied {
+    pub error: ApiError,
+    pub rates: Option<Rates>,
     /// By which limit; none where nobody says.
     refused: Option<Refused>,
 }
 
 impl LimitAsk {
     /// What a request on that route asks for. What engines do not count there is not reserved either.
-    pub(crate) fn of(route: &Inference, caller: Caller, intake: &Intake) -> Self {
+    pub fn of(route: &Inference, caller: Caller, intake: &Intake) -> Self {
         let counts = route.usage != UsageReport::Never;
         let generates = counts && route.streams == Streams::OnRequest;
         let prompt = if counts { intake.prompt_tokens_estimate() } else { 0 };
@@ -77,84 +84,45 @@ impl LimitAsk {
         Self { caller, prompt, answer }
     }
 
-    /// Reserves the most that the request may use, at every level above its key. Where a budget does not hold it, it is
-    /// decided anew as the model that stands in for its own then.
-    ///
-    /// Errors: a limit is reached; nobody says whether.
-    pub(crate) async fn admit(
-        &self,
-        core: &Core,
-        tables: &Tables,
-        arrived: &mut Arrived<'_>,
-        resolved: &mut Resolved,
-        finish: &mut Finish,
-    ) -> Result<(), ApiError> {
-        let denied = match self.reserve(&core.limiter, tables, resolved.wanted.model, finish.now()).await {
-            Ok(reserved) => {
-                finish.holds(reserved);
-                return Ok(());
-            }
-            Err(denied) => denied,
-        };
-        let is_budget = denied.refused.is_some_and(|refused| refused.measure == Measure::Budget);
-        if is_budget && let Some(cheaper) = cheaper(tables, resolved.wanted.model) {
-            arrived.instead = Some(cheaper.to_owned());
-            if let Ok(other) = arrived.resolve(core, tables).await
-                && let Ok(reserved) = self.reserve(&core.limiter, tables, other.wanted.model, finish.now()).await
-            {
-                core.limiter.count(Outcome::Fallback);
-                *resolved = other;
-                finish.holds(reserved);
-                return Ok(());
-            }
-            arrived.instead = None;
-        }
-        if let Some(refused) = denied.refused {
-            core.limiter.count_refusal(refused);
-        }
-        finish.shows(denied.rates);
-        Err(denied.error)
+    /// Whose limits they are.
+    pub fn key(&self) -> KeyIdx {
+        self.caller.key
     }
 
-    async fn reserve(
-        &self,
-        limits: &Rc<Limits>,
-        tables: &Tables,
-        model: u32,
-        now: Now,
-    ) -> Result<Reserved, Box<Denied>> {
-        let route = tables.routes().models.get(model as usize);
-        let chain = route.and_then(|route| limits.chain_of(self.caller.key.0, &route.name));
-        let Some((route, chain)) = route.zip(chain) else { return Ok(Reserved { held: None, rates: None }) };
+    /// The most that it may use of a model at that price.
+    pub fn amounts(&self, units: Units) -> Amounts {
         let tokens = Tokens { prompt: self.prompt, cached: 0, completion: self.answer };
-        let units = route.units.to_units();
         // Nothing of the prompt is known to be cached, and time in an engine is not foreseen.
         let dearest = Units { prompt_micros: units.prompt_micros.max(units.cached_micros), ..units };
         // What costs something by its time alone wants a budget that is not spent.
         let least = u64::from(!units.is_free());
         let units = i64::try_from(dearest.price(&tokens, Duration::ZERO).max(least)).unwrap_or(i64::MAX);
-        let ask = Amounts::of_request(self.prompt.saturating_add(self.answer), units);
-        match limits.reserve(chain, ask, now).await {
-            Ok(held) => {
-                let remaining = held.as_ref().map(|held| held.remaining);
-                let rates = remaining.and_then(|remaining| Rates::of(&limits.table(), chain, remaining, None));
-                Ok(Reserved { held, rates })
-            }
-            Err(why) => Err(Box::new(self.denied(&limits.table(), chain, why, &ask))),
+        Amounts::of_request(self.prompt.saturating_add(self.answer), units)
+    }
+}
+
+impl Outcome {
+    /// Counts one, for whoever writes the cells.
+    pub fn count(self, cells: &CoreCells) {
+        if let Some(cell) = cells.limited.get(self as usize) {
+            cell.increment();
         }
     }
+}
 
-    fn denied(&self, table: &LimitTable, chain: u32, why: NoQuota, ask: &Amounts) -> Denied {
+impl Denied {
+    /// What a request of a chain that asked for so much is told.
+    pub fn of(table: &LimitTable, chain: u32, why: NoQuota, ask: &Amounts) -> Self {
         let (refused, remaining) = match why {
             NoQuota::Busy => {
                 let error =
                     ApiError::new(Reason::LimitsBusy, "nobody said in time what is left of the limits; try again");
-                return Denied { error, rates: None, refused: None };
+                return Self { error, rates: None, refused: None };
             }
             NoQuota::Overloaded => {
                 let error =
                     ApiError::new(Reason::Overloaded, "too many requests ask what is left of their limits; try again");
-                return Denied { error, rates: None, refused: None };
+                return Self { error, rates: None, refused: None };
             }
             NoQuota::Refused(refused, remaining) => (refused, remaining),
         };
@@ -167,13 +135,27 @@ impl LimitAsk {
         let error = ApiError::new(reason, message(&refused, ask));
         let error = ApiError { retry_after: refused.retry_s, ..error };
         let rates = Rates::of(table, chain, remaining, Some(&refused));
-        Denied { error, rates, refused: Some(refused) }
+        Self { error, rates, refused: Some(refused) }
+    }
+
+    /// Whether it may go on as the model that stands in for its own where a budget is spent.
+    pub fn is_by_budget(&self) -> bool {
+        self.refused.is_some_and(|refused| refused.measure == Measure::Budget)
+    }
+
+    /// Counts a refusal, for whoever writes the cells; where nobody said, that was counted.
+    pub fn count(&self, cells: &CoreCells) {
+        let Some(refused) = self.refused else { return };
+        Outcome::Refused.count(cells);
+        if let Some(cell) = cells.limit_refusals.get(refused.measure as usize) {
+            cell.increment();
+        }
     }
 }
 
 /// Public name of the model that stands in for another whose budget is spent.
-fn cheaper(tables: &Tables, model: u32) -> Option<&str> {
-    let models = &tables.routes().models;
+pub fn cheaper(table: &ArchivedRouteTable, model: u32) -> Option<&str> {
+    let models = &table.models;
     let row = models.get(model as usize)?.budget_fallback.as_ref()?.to_native();
     models.get(row as usize).map(|model| model.name.as_str())
 }
@@ -206,7 +188,8 @@ fn message(refused: &Refused, ask: &Amounts) -> String {
 }
 
 impl Rates {
-    fn of(table: &LimitTable, chain: u32, remaining: Remaining, refused: Option<&Refused>) -> Option<Self> {
+    /// What is shown of a chain of which so much is left; none where nothing of it has a window.
+    pub fn of(table: &LimitTable, chain: u32, remaining: Remaining, refused: Option<&Refused>) -> Option<Self> {
         let chain = table.chain(chain)?;
         let rate = |measure: Measure, remaining: i64| {
             let limit = chain.limit(measure)?;
@@ -220,17 +203,17 @@ impl Rates {
         (requests.is_some() || tokens.is_some()).then_some(Self { requests, tokens })
     }
 
-    /// Writes the headers. Cost: no allocation.
-    pub(crate) fn write(&self, draft: &mut ResponseDraft) {
+    /// Hands out the headers, one by one: name, number and its unit. Cost: no allocation.
+    pub fn write(&self, mut put: impl FnMut(&'static str, u64, &'static str)) {
         const REQUESTS: [&str; 3] =
             ["x-ratelimit-limit-requests", "x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"];
         const TOKENS: [&str; 3] =
             ["x-ratelimit-limit-tokens", "x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens"];
         for (rate, [limit, remaining, reset]) in [(self.requests, REQUESTS), (self.tokens, TOKENS)] {
             let Some(rate) = rate else { continue };
-            draft.number(limit, rate.limit, "");
-            draft.number(remaining, rate.remaining, "");
-            draft.number(reset, rate.reset_s.into(), "s");
+            put(limit, rate.limit, "");
+            put(remaining, rate.remaining, "");
+            put(reset, rate.reset_s.into(), "s");
         }
     }
 }

@@ -177,7 +177,9 @@ fn add_ours(draft: &mut ResponseDraft, served: &Served<'_>, overhead_us: u64, fi
 /// What is left of its key's limits, where it has some.
 fn add_rates(draft: &mut ResponseDraft, finish: &Finish) {
     if let Some(rates) = finish.rates() {
-        rates.write(draft);
+        rates.write(|name, number, unit| {
+            draft.number(name, number, unit);
+        });
     }
 }
 

@@ -27,7 +27,7 @@ use crate::cut::parting;
 use crate::door::ClientIo;
 use crate::error::{ApiError, Reason};
 use crate::finish::Finish;
-use crate::handlers::{health, me, models, stored};
+use crate::handlers::{health, models, stored};
 use crate::identity::Stranger;
 use crate::piece::Broken;
 use crate::prompt::model_row;
@@ -38,7 +38,7 @@ use crate::retry::{Granted, Step, Tries, Why};
 use crate::route::{Inference, Route, Streams, error_style, route, split_query};
 use crate::snapshot::Tables;
 use crate::submit::{self, Waited};
-use crate::{intake, whole};
+use crate::{intake, me, whole};
 
 /// Serves one request whose head has arrived, to the end of its answer.
 pub(crate) async fn serve(

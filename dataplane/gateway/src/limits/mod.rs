@@ -17,9 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use llmgw_kit::clock::{Mono, Wall};
-use llmgw_router::limiter::{
-    Answer, Home, Now, Owner, Refused, Remaining, Reservation, Reserved, ToHome, ToOwner, Truth,
-};
+use llmgw_router::limiter::{Answer, Home, Now, Owner, Reservation, Reserved, ToHome, ToOwner, Truth};
 use llmgw_router::message::CoreMessage;
 use llmgw_router::metrics::CoreCells;
 use llmgw_router::quota::{Amounts, LimitTable};
@@ -30,30 +28,10 @@ use self::asking::{Asking, Slot};
 pub(crate) use self::held::Held;
 use self::look::Looking;
 use crate::lanes::Lanes;
+use crate::quota::{NoQuota, Outcome};
 
 /// How long an owner's word is waited for: it may need slices back from a core that stands still.
 const QUOTA_WAIT: Duration = Duration::from_millis(50);
-
-/// Places in [`llmgw_router::metrics::LIMIT_OUTCOMES`].
-#[derive(Clone, Copy)]
-pub(crate) enum Outcome {
-    Lease = 0,
-    Owner = 1,
-    Refused = 2,
-    Busy = 3,
-    Overloaded = 4,
-    Fallback = 5,
-}
-
-/// Why a request may not go on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NoQuota {
-    Refused(Refused, Remaining),
-    /// The owner said nothing in time.
-    Busy,
-    /// The owner's lane is full, or too many ask.
-    Overloaded,
-}
 
 /// What this core says to itself.
 enum Own {
@@ -129,7 +107,7 @@ impl Limits {
         let answer = match reserved {
             Reserved::Free => return Ok(None),
             Reserved::Go(it, remaining) => {
-                self.count(Outcome::Lease);
+                Outcome::Lease.count(&self.cells);
                 // A refill may have been asked for on this very core.
                 self.pump();
                 return Ok(Some(Held { limits: self.clone(), it: Some(it), remaining }));
@@ -139,7 +117,7 @@ impl Limits {
                 return Err(NoQuota::Refused(refused, remaining));
             }
             Reserved::Overloaded => {
-                self.count(Outcome::Overloaded);
+                Outcome::Overloaded.count(&self.cells);
                 return Err(NoQuota::Overloaded);
             }
             Reserved::Wait(number) => {
@@ -151,12 +129,12 @@ impl Limits {
         match answer {
             Ok(Answer::Free) => Ok(None),
             Ok(Answer::Go(it, remaining)) => {
-                self.count(Outcome::Owner);
+                Outcome::Owner.count(&self.cells);
                 Ok(Some(Held { limits: self.clone(), it: Some(it), remaining }))
             }
             Ok(Answer::Refused(refused, remaining)) => Err(NoQuota::Refused(refused, remaining)),
             Err(_) => {
-                self.count(Outcome::Busy);
+                Outcome::Busy.count(&self.cells);
                 Err(NoQuota::Busy)
             }
         }
@@ -189,19 +167,6 @@ impl Limits {
         let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         for (cell, count) in self.cells.limit_slices.iter().zip([owner.slices, owner.recalls, home.refills]) {
             cell.set(number(count));
-        }
-    }
-
-    pub(crate) fn count(&self, outcome: Outcome) {
-        if let Some(cell) = self.cells.limited.get(outcome as usize) {
-            cell.increment();
-        }
-    }
-
-    pub(crate) fn count_refusal(&self, refused: Refused) {
-        self.count(Outcome::Refused);
-        if let Some(cell) = self.cells.limit_refusals.get(refused.measure as usize) {
-            cell.increment();
         }
     }
 

@@ -11,7 +11,7 @@ use crate::identity::Rights;
 /// The body.
 ///
 /// Errors: nobody is asked for a key here, so there is nothing to tell.
-pub(crate) fn show(rights: Option<Rights<'_>>, standings: &[(u32, Standing)]) -> Result<Vec<u8>, ApiError> {
+pub fn show(rights: Option<Rights<'_>>, standings: &[(u32, Standing)]) -> Result<Vec<u8>, ApiError> {
     let off = || ApiError::new(Reason::UnknownRoute, "keys are off here: whoever reaches this address may use it");
     let rights = rights.ok_or_else(off)?;
     let (table, key) = (rights.table(), rights.key);
