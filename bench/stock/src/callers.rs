@@ -7,6 +7,7 @@ use llmgw_gateway::route::Route;
 use llmgw_kit::clock::Mono;
 use llmgw_types::BoardSlot;
 use llmgw_types::snapshot::ArchivedModelRoute;
+use llmgw_types::tenants::Caller;
 
 use crate::finish::Finish;
 use crate::headers::X_REPLICA;
@@ -38,10 +39,10 @@ pub(crate) fn identify(
 /// Errors: its key works no more; what `ask` says.
 pub(crate) fn with_rights<T>(
     gateway: &Gateway,
-    finish: &Finish,
+    caller: Option<Caller>,
     ask: impl FnOnce(Option<Rights<'_>>) -> Result<T, ApiError>,
 ) -> Result<T, ApiError> {
-    let pass = gateway.pass(finish.caller())?;
+    let pass = gateway.pass(caller)?;
     ask(pass.as_ref().map(Pass::rights).transpose()?)
 }
 

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use hyper::Method;
 use hyper::header::HeaderValue;
-use llmgw_gateway::account::Account;
+use llmgw_gateway::account::{Account, Used};
 use llmgw_gateway::error::Reason;
 use llmgw_gateway::identity::scope;
+use llmgw_gateway::quota::Rates;
 use llmgw_gateway::route::{Route, UsageReport};
 use llmgw_kit::clock::{Mono, Wall};
 use llmgw_obs::access::time_per_token;
@@ -19,6 +20,7 @@ use llmgw_openai::stored::IdTap;
 use llmgw_openai::style::ErrorStyle;
 use llmgw_openai::usage::Usage;
 use llmgw_router::access::AccessRecord;
+use llmgw_router::limiter::{Now, Truth};
 use llmgw_router::metrics::status_row;
 use llmgw_router::prefix::Decision;
 use llmgw_router::session::key_hash;
@@ -26,6 +28,7 @@ use llmgw_types::snapshot::Units;
 use llmgw_types::tenants::Caller;
 use llmgw_types::{BoardSlot, RequestId, UsageRecord};
 
+use crate::limits::Held;
 use crate::prompt::{self, Placed};
 use crate::state::{Gateway, request_id};
 use crate::turn::{Phase, Turn};
@@ -66,6 +69,12 @@ pub(crate) struct Finish {
     watch: Option<(IdTap, BoardSlot)>,
     /// Its prompt at the newest attempt.
     prompt: Option<Placed>,
+    /// What it holds of its limits.
+    held: Option<Held>,
+    /// What is left of them.
+    pub(crate) rates: Option<Rates>,
+    /// Whether an engine may have heard of it: by any attempt, and by those before the newest.
+    has_run: (bool, bool),
     /// Whose it is, and what it used.
     pub(crate) account: Account,
 }
@@ -111,6 +120,9 @@ impl Finish {
             has_broken: false,
             watch: None,
             prompt: None,
+            held: None,
+            rates: None,
+            has_run: (false, false),
             account: Account::default(),
         })
     }
@@ -123,6 +135,32 @@ impl Finish {
     /// When its head arrived.
     pub(crate) fn began_wall(&self) -> Wall {
         self.began_wall
+    }
+
+    /// The moment, for limits: a fresh one, in whose second the time that passed since the head arrived is counted.
+    pub(crate) fn now(&self) -> Now {
+        self.moment(Mono::now())
+    }
+
+    fn moment(&self, now: Mono) -> Now {
+        let passed = u64::try_from(now.since(self.began).as_millis()).unwrap_or(u64::MAX);
+        Now::of(now, Wall(self.began_wall.0.saturating_add(passed)))
+    }
+
+    /// What it holds of its limits until it ends, and what its answer shows of them; nothing where nothing limits it.
+    pub(crate) fn holds(&mut self, reserved: Option<(Held, Option<Rates>)>) {
+        let Some((held, rates)) = reserved else { return };
+        // It counts in the period in which it was let in, and so does its record.
+        let second = u64::from(held.second());
+        if self.began_wall.unix_seconds() != second {
+            self.account.admitted_at = Some(Wall(second.saturating_mul(1000)));
+        }
+        (self.held, self.rates) = (Some(held), rates);
+    }
+
+    /// What its answer shows of its limits, which refuse it.
+    pub(crate) fn shows(&mut self, rates: Option<Rates>) {
+        self.rates = rates;
     }
 
     /// Whose key it came with, whether or not that works.
@@ -146,6 +184,13 @@ impl Finish {
         self.metric_row = metric_row;
         self.slot = Some(slot);
         self.attempt_count += 1;
+        // From here on it counts, whatever comes of it: nobody says when its client left.
+        self.has_run = (true, self.has_run.0);
+    }
+
+    /// The newest attempt had no connection.
+    pub(crate) fn was_not_heard(&mut self) {
+        self.has_run.0 = self.has_run.1;
     }
 
     /// Where that attempt's prompt went.
@@ -211,23 +256,34 @@ impl Finish {
         }
     }
 
-    /// What the engine reported, and how many of its values made no sense.
-    pub(crate) fn usage(&mut self, usage: Usage, absurd_count: u32) {
-        if self.usage_report != UsageReport::Never {
-            self.usage = Some((usage, absurd_count));
+    /// What the engine reported, and how many of its values made no sense; more than was asked for makes none either.
+    pub(crate) fn usage(&mut self, mut usage: Usage, absurd_count: u32) {
+        if self.usage_report == UsageReport::Never {
+            return;
         }
+        let is_too_much = self.account.asked.is_some_and(|asked| asked.is_exceeded(&usage));
+        if is_too_much {
+            usage.completion = None;
+        }
+        self.usage = Some((usage, absurd_count + u32::from(is_too_much)));
+    }
+
+    /// What it used in truth goes to its limits.
+    fn settle(&mut self, used: &Used, now: Mono) {
+        let Some(held) = self.held.take() else { return };
+        let count = |tokens: u64| i64::try_from(tokens).unwrap_or(i64::MAX);
+        let tokens = count(used.tokens.prompt.saturating_add(used.tokens.completion));
+        held.settle(Truth { ran: self.has_run.0, tokens, units: count(used.units_micros) }, self.moment(now));
     }
 
     /// What it used, where that goes on the record.
-    fn usage_record(&self, now: Mono) -> Option<UsageRecord> {
+    fn usage_record(&self, used: Used, now: Mono) -> Option<UsageRecord> {
         let asked = self.account.asked.filter(|_| self.gateway.keeps_usage())?;
-        let reported = self.usage.map(|(usage, _)| usage).unwrap_or_default();
-        let used = self.account.used(&reported, self.sent_bytes, now);
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let duration_ms = millis(now.since(self.began));
         Some(UsageRecord {
             id: self.id,
-            admitted_at: self.began_wall.0,
+            admitted_at: self.account.admitted_at.unwrap_or(self.began_wall).0,
             ended_at: self.began_wall.0.saturating_add(duration_ms),
             key_id: self.account.caller.map(|caller| caller.key_id),
             project_id: self.account.caller.map(|caller| caller.project_id),
@@ -296,7 +352,9 @@ impl Drop for Finish {
             audio_ms: usage.audio_ms,
             sent_bytes: self.sent_bytes,
         };
-        let kept = self.usage_record(now);
+        let used = self.account.used(&usage, self.sent_bytes, now);
+        self.settle(&used, now);
+        let kept = self.usage_record(used, now);
         let is_failure = self.status >= 500 || (self.reason.is_some() && self.status < 400);
         self.gateway.count(|cells| {
             cells.in_flight.decrement();

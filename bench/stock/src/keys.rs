@@ -1,5 +1,5 @@
 //! Who may ask, as requests find it: the newest table behind a lock that is held to clone its handle, and whoever puts
-//! a newer one there. The decisions are those of the gateway's own `identity`.
+//! a newer one there, with the limits that go with it. The decisions are those of the gateway's own `identity`.
 
 use std::io;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -10,17 +10,19 @@ use llmgw_gateway::error::{ApiError, Reason};
 use llmgw_gateway::identity::{self, Rights, Stranger};
 use llmgw_join::tenants::Publications;
 use llmgw_kit::clock::Wall;
+use llmgw_router::metrics::CoreCells;
 use llmgw_router::tenants::Tenants;
 use llmgw_store::Store;
 use llmgw_types::tenants::Caller;
 use llmgw_types::{KeyIdx, TenantSnapshot};
 
+use crate::limits::Limits;
 use crate::state::CORE;
 
 /// See the module.
-#[derive(Default)]
 pub(crate) struct Keys {
     newest: RwLock<Option<Arc<Tenants>>>,
+    pub(crate) limits: Arc<Limits>,
 }
 
 impl Keys {
@@ -64,10 +66,10 @@ impl Pass {
 /// Publishes the first table, and has a thread publish those that follow.
 ///
 /// Errors: the store cannot be read; no thread left.
-pub(crate) fn watch(store: &Store) -> io::Result<(Arc<Keys>, Watch)> {
+pub(crate) fn watch(store: &Store, cells: Arc<CoreCells>) -> io::Result<(Arc<Keys>, Watch)> {
     let mut builder = Builder::default();
     let built = builder.build(store).map_err(io::Error::other)?;
-    let keys = Arc::<Keys>::default();
+    let keys = Arc::new(Keys { newest: RwLock::default(), limits: Limits::new(cells) });
     let (publications, first) = Publications::begin(store, 1, built.snapshot).map_err(io::Error::other)?;
     let seat = Seat { keys: keys.clone(), publications };
     seat.put(first);
@@ -82,6 +84,8 @@ struct Seat {
 
 impl Seat {
     fn put(&self, tenants: Arc<Tenants>) {
+        // Before a key works for which they are there.
+        self.keys.limits.keep_to(tenants.limits.clone());
         *self.keys.newest.write().unwrap_or_else(PoisonError::into_inner) = Some(tenants);
     }
 }

@@ -1,6 +1,6 @@
 //! Heads and bodies of our own answers, and the headers we add to engines' ones.
 
-use hyper::header::{self, HeaderMap, HeaderValue};
+use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::response::Parts;
 use hyper::{Response, StatusCode};
 use llmgw_gateway::error::{ApiError, Reason};
@@ -58,6 +58,7 @@ pub(crate) fn own(status: u16, body: Vec<u8>, mut finish: Box<Finish>) -> Respon
     headers.insert(header::SERVER, SERVER);
     headers.insert(header::CONTENT_TYPE, JSON);
     headers.insert(X_REQUEST_ID, finish.id());
+    add_rates(&mut headers, &finish);
     add_explanation(&mut headers, &mut finish);
     finish.answer(status);
     full(status, headers, body.into(), finish, None)
@@ -137,10 +138,22 @@ fn add_ours(headers: &mut HeaderMap, served: &Served<'_>, finish: &mut Finish) {
         headers.insert(X_SERVED_MODEL, model.clone());
     }
     headers.insert(X_OVERHEAD, micros.into());
+    add_rates(headers, finish);
     if let Some(decision) = finish.decision() {
         headers.insert(X_CACHE_DECISION, HeaderValue::from_static(decision.word()));
     }
     add_explanation(headers, finish);
+}
+
+/// What is left of its key's limits, where it has some.
+fn add_rates(headers: &mut HeaderMap, finish: &Finish) {
+    let Some(rates) = &finish.rates else { return };
+    rates.write(|name, number, unit| {
+        let value = if unit.is_empty() { Ok(number.into()) } else { HeaderValue::try_from(format!("{number}{unit}")) };
+        if let Ok(value) = value {
+            headers.insert(HeaderName::from_static(name), value);
+        }
+    });
 }
 
 fn add_explanation(headers: &mut HeaderMap, finish: &mut Finish) {

@@ -1,4 +1,4 @@
-//! The request path, top to bottom: head → body → model → endpoint → engine → answer.
+//! The request path, top to bottom: head → body → model → limits → endpoint → engine → answer.
 //!
 //! The steps are those of the gateway's own `serve`. A client that leaves ends the request wherever it stands, since
 //! hyper drops this future then, and with it the engine's connection.
@@ -17,15 +17,15 @@ use hyper::{Method, Request, Response, Uri};
 use llmgw_gateway::account::Recorded;
 use llmgw_gateway::error::{ApiError, Reason};
 use llmgw_gateway::explain;
-use llmgw_gateway::identity::{Withheld, scope};
+use llmgw_gateway::identity::scope;
 use llmgw_gateway::intake::Intake;
-use llmgw_gateway::resolve;
+use llmgw_gateway::me;
+use llmgw_gateway::quota::LimitAsk;
 use llmgw_gateway::route::{Inference, Route, Streams, error_style, route};
 use llmgw_kit::clock::Mono;
 use llmgw_obs::rows::RowIdx;
 use llmgw_openai::stored::IdTap;
 use llmgw_openai::tap::Withhold;
-use llmgw_router::Wanted;
 use llmgw_router::breaker::{Failure, FailureKind};
 use llmgw_router::session::key_hash;
 use llmgw_types::BoardSlot;
@@ -33,21 +33,21 @@ use llmgw_types::snapshot::Units;
 use llmgw_types::tenants::Caller;
 
 use crate::answer::Answer;
+use crate::arrived::{Arrived, Resolved};
 use crate::attempt::{self, Asked};
-use crate::callers::{identify, named, with_rights};
+use crate::callers::{identify, with_rights};
 use crate::check::check;
 use crate::finish::Finish;
 use crate::lists::{list, one, ready};
 use crate::relay::{Course, Streaming};
 use crate::respond::{self, Served};
-use crate::retry::{Bounds, Granted, Tries, Why};
-use crate::routing::Routing;
+use crate::retry::{Granted, Tries, Why};
 use crate::state::Gateway;
 use crate::tables::Tables;
 use crate::turn::{Phase, Turn};
 use crate::upstream::Upstream;
 use crate::whole::{self, Passing};
-use crate::{body, stored};
+use crate::{body, reserve, stored};
 
 /// What a request is served with.
 pub(crate) struct Client {
@@ -108,13 +108,20 @@ async fn answer(
             return stored::serve(client, &tables, head, asked, query, finish).await;
         }
         (Route::WrongMethod { allow }, _) => return Ok(respond::wrong_method(allow, finish)),
-        (Route::Models, Some(tables)) => with_rights(gateway, &finish, |rights| Ok((200, list(&tables, rights)))),
+        (Route::Models, Some(tables)) => {
+            with_rights(gateway, finish.caller(), |rights| Ok((200, list(&tables, rights))))
+        }
         (Route::Model(name), Some(tables)) => {
-            with_rights(gateway, &finish, |rights| Ok((200, one(&tables, rights, &name)?)))
+            with_rights(gateway, finish.caller(), |rights| Ok((200, one(&tables, rights, &name)?)))
         }
         (Route::Health, _) => Ok((200, b"{\"status\":\"ok\"}\n".to_vec())),
         (Route::Ready, _) => Ok(ready(gateway)),
-        (Route::Me, _) => Err(ApiError::new(Reason::UnknownRoute, "this gateway does not tell what a key may")),
+        (Route::Me, _) => {
+            let caller = finish.caller();
+            let limits = gateway.keys.as_ref().map(|keys| &keys.limits);
+            let standings = limits.zip(caller).map(|(limits, caller)| limits.standings(caller.key)).unwrap_or_default();
+            with_rights(gateway, caller, |rights| Ok((200, me::show(rights, &standings)?)))
+        }
         (Route::Unknown, _) => Err(ApiError::new(Reason::UnknownRoute, "this path is not served here")),
         (_, None) => Err(ApiError::new(Reason::NoEndpoint, "no route table has arrived yet")),
     };
@@ -160,27 +167,20 @@ async fn try_infer(
     let received = Mono::now();
     finish.received = Some(received);
     let deadline = received + settings.timeouts.total;
-    let table = tables.routes();
     let caller = finish.caller();
-    let tokens = u32::try_from(intake.prompt_tokens_estimate()).unwrap_or(u32::MAX);
-    let (mut routing, wanted, mut bounds) = with_rights(gateway, finish, |rights| {
-        let model = resolve::model(table, rights, &intake.model())?;
-        let row = table.models.get(model as usize);
-        let withheld = row.map(|row| Withheld::of(rights, table, row)).unwrap_or_default();
-        let routing = Routing::of(&head.headers, &intake, table, model, rights.zip(caller.as_ref()))?;
-        let named = row.zip(rights).map(|(row, rights)| named(gateway, tables, head, row, rights)).transpose()?;
-        let pinned = named.flatten();
-        let wanted = Wanted { pinned, ..routing.wanted(model, tokens, received) };
-        Ok((routing, wanted, Bounds { withheld, leaves_pin: pinned.is_some() }))
-    })?;
-    let held = holder(gateway, caller.as_ref(), intake.previous_response().as_deref());
-    bounds.leaves_pin &= held.is_none();
-    let wanted = Wanted { pinned: held.or(wanted.pinned), ..wanted };
-    finish.account.asked = Some(Recorded::on(route, first_row(tables, wanted.model), tokens));
+    let mut arrived = Arrived { head, caller, intake: &intake, instead: None, received };
+    let mut resolved = arrived.resolve(gateway, tables)?;
+    if let Some(caller) = caller {
+        let ask = LimitAsk::of(route, caller, &intake);
+        reserve::admit(gateway, tables, &ask, &mut arrived, &mut resolved, finish)?;
+    }
+    let Resolved { mut routing, wanted, bounds } = resolved;
+    let asked_row = first_row(tables, wanted.model);
+    finish.account.asked = Some(Recorded::on(route, asked_row, wanted.tokens).at_most(intake.answer_limit()));
     let prompt = Some(&intake).filter(|_| route.waits);
     let mut tries = Tries::new(gateway, tables, (wanted, bounds), prompt);
     let first = tries.first(routing.explanation.as_deref_mut());
-    finish.explanation = routing.explanation.map(|explanation| explain::text(&explanation, table));
+    finish.explanation = routing.explanation.map(|explanation| explain::text(&explanation, tables.routes()));
     let mut at = first?;
     let is_streaming = route.streams == Streams::OnRequest && intake.is_streaming();
     let wants_usage = settings.inject_usage && route.injects_usage && is_streaming && !intake.asks_for_usage();
@@ -214,9 +214,13 @@ async fn try_infer(
                 }
             }
             Err(error) => {
+                let why = Why::of_error(error.reason);
+                if why == Some(Why::Connect) {
+                    finish.was_not_heard();
+                }
                 gateway.broke(slot, error.reason, settings);
                 tries.note(&error, at.connect);
-                (Why::of_error(error.reason), error)
+                (why, error)
             }
         };
         match why.and_then(|why| tries.next(slot, why, Mono::now())) {

@@ -83,7 +83,7 @@ pub(crate) fn run(config: ServerConfig, file: ConfigFile, log: &Log, mode: Mode)
     cores::keep_to(&plan.side);
     let (keys, watch) = match &store {
         Some(store) if config.auth == Auth::Keys => {
-            let (keys, watch) = keys::watch(store)?;
+            let (keys, watch) = keys::watch(store, cells.clone())?;
             (Some(keys), Some(watch))
         }
         _ => (None, None),

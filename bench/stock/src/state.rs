@@ -52,7 +52,7 @@ pub(crate) struct Gateway {
     /// Where their hashes begin.
     pub(crate) seed: Seed,
     cells: Arc<CoreCells>,
-    /// Held to write any cell but those of decisions and cooldowns.
+    /// Held to write any cell but those of decisions, cooldowns and limits.
     counting: Mutex<()>,
     deciding: Mutex<Deciding>,
     judging: Mutex<Judging>,
@@ -260,11 +260,15 @@ impl Gateway {
         if is_ours { Ok(Some(Trial { gateway: self.clone(), slot })) } else { Err(()) }
     }
 
-    /// Looks for endpoints that fail far more than their pools, and copies the pool's counts. Called now and then.
+    /// Looks for endpoints that fail far more than their pools, copies the pool's counts, and lets go of what counts
+    /// nothing. Called now and then.
     pub(crate) fn keep_house(&self) {
         let now = Mono::now();
         self.pool.sweep(now);
         self.count(|cells| self.pool.publish_counts(cells));
+        if let Some(keys) = &self.keys {
+            keys.limits.tick();
+        }
         let Some(tables) = self.tables() else { return };
         let mut judging = self.judging();
         for slot in judging.lookout.look(&self.board, tables.routes(), now, |_| true) {
