@@ -1,5 +1,7 @@
 //! A request whose body is at hand, and what the tables of the moment make of it: its model, its wishes, who holds what
-//! it follows. Called by `serve`, and by `reserve` once more for the model that stands in for one whose budget is spent.
+//! it follows.
+//!
+//! Called by `serve`, and by `reserve` once more for the model that stands in for one whose budget is spent.
 
 use std::borrow::Cow;
 

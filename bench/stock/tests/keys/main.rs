@@ -1,5 +1,5 @@
-//! The conventional gateway where keys are asked for: the same answers as `llmgw server`, what requests used in the same
-//! store, and what they are held to.
+//! The conventional gateway where keys are asked for: the same answers as `llmgw server`, what requests used in the
+//! same store, and what they are held to.
 
 mod limits;
 mod rig;
