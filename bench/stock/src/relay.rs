@@ -206,7 +206,7 @@ impl Streaming {
         }
         self.step = Step::Over;
         let Course { gateway, tables, granted, finish, .. } = &mut self.course;
-        finish.account.seen(learned.content_event_count, learned.is_done);
+        finish.account.seen(Some(learned.content_event_count), learned.is_done);
         finish.usage(learned.usage(), learned.absurd_count);
         let slot = granted.choice.slot;
         if learned.has_error {
@@ -231,7 +231,7 @@ impl Streaming {
         self.upstream = None;
         let learned = *self.tap.learned();
         let Course { gateway, tables, granted, finish, .. } = &mut self.course;
-        finish.account.seen(learned.content_event_count, learned.is_done);
+        finish.account.seen(Some(learned.content_event_count), learned.is_done);
         finish.usage(learned.usage(), learned.absurd_count);
         finish.fail(reason.code());
         if reason != Reason::ShuttingDown {
@@ -263,7 +263,7 @@ impl Drop for Streaming {
         if matches!(self.step, Step::Passes) {
             let learned = self.tap.learned();
             let finish = &mut self.course.finish;
-            finish.account.seen(learned.content_event_count, learned.is_done);
+            finish.account.seen(Some(learned.content_event_count), learned.is_done);
             finish.usage(learned.usage(), learned.absurd_count);
         }
     }

@@ -288,7 +288,7 @@ impl Reply {
                     // The common case: the usage is known and the connection free before the answer leaves.
                     finish.passing(&opening);
                     whole::usage_of(&opening, is_plain, &mut finish);
-                    finish.account.seen(0, true);
+                    finish.account.seen(None, true);
                     gateway.answered(granted.choice.slot);
                     upstream.release(&gateway.pool, Mono::now());
                     return Ok(respond::full(status, headers, opening, finish, Some(granted)));

@@ -236,7 +236,7 @@ impl Passing {
         let Course { gateway, granted, finish, .. } = &mut self.course;
         if self.upstream.release(&gateway.pool, Mono::now()) {
             read_usage(&self.tail, self.is_plain, finish);
-            finish.account.seen(0, true);
+            finish.account.seen(None, true);
             gateway.answered(granted.choice.slot);
         }
     }

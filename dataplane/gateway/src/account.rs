@@ -32,8 +32,8 @@ pub struct Account {
     sent_at: Option<Mono>,
     /// The engine's answer is one, and has begun.
     is_answered: bool,
-    /// Tokens that were seen passing.
-    seen: u64,
+    /// Tokens that were seen passing; none where nobody looked for them.
+    seen: Option<u64>,
     /// The answer came to its end.
     has_ended: bool,
 }
@@ -90,8 +90,8 @@ impl Account {
         self.is_answered = true;
     }
 
-    /// So many tokens passed; whether the answer came to its end.
-    pub fn seen(&mut self, tokens: u64, has_ended: bool) {
+    /// So many tokens passed, where they were looked for; whether the answer came to its end.
+    pub fn seen(&mut self, tokens: Option<u64>, has_ended: bool) {
         (self.seen, self.has_ended) = (tokens, has_ended);
     }
 
@@ -108,12 +108,12 @@ impl Account {
         // What is heard is counted as time, and that is all there is to say.
         let is_told = reported.prompt.is_some() || reported.audio_ms.is_some();
         let prompt = reported.prompt.unwrap_or(if is_told { 0 } else { asked.prompt_tokens.into() });
-        let own = if self.seen > 0 { self.seen } else { sent_bytes / BYTES_PER_TOKEN };
+        let own = self.seen.unwrap_or(sent_bytes / BYTES_PER_TOKEN);
         let (completion, is_counted) = match reported.completion {
             _ if !asked.generates => (reported.completion.unwrap_or(0), true),
             Some(completion) if self.has_ended => (completion, true),
             // What was reported on the way may be less than what passed since.
-            Some(completion) => (completion.max(self.seen), false),
+            Some(completion) => (completion.max(self.seen.unwrap_or(0)), false),
             None if reported.audio_ms.is_some() => (0, true),
             None => (own, false),
         };
@@ -153,13 +153,13 @@ mod tests {
         // Nobody answered: nothing was used.
         check(&chat, Usage::default(), 0, (0, 0, false));
         chat.answering();
-        chat.seen(7, true);
+        chat.seen(Some(7), true);
         check(&chat, usage(Some(100), Some(9)), 900, (100, 9, false));
         check(&chat, usage(None, None), 900, (40, 7, true));
         check(&chat, usage(None, Some(9)), 900, (40, 9, true));
         check(&chat, usage(Some(100), None), 900, (100, 7, true));
         // An answer in one piece, without usage.
-        chat.seen(0, true);
+        chat.seen(None, true);
         check(&chat, usage(None, None), 80, (40, 20, true));
     }
 
@@ -167,10 +167,13 @@ mod tests {
     fn a_stream_that_was_cut_is_counted_as_far_as_it_came() {
         let mut chat = account("/v1/chat/completions");
         chat.answering();
-        chat.seen(30, false);
+        chat.seen(Some(30), false);
         check(&chat, usage(None, None), 900, (40, 30, true));
         check(&chat, usage(Some(100), Some(1)), 900, (100, 30, true));
         check(&chat, usage(Some(100), Some(31)), 900, (100, 31, true));
+        // Before its first token: the event that names the role is none.
+        chat.seen(Some(0), false);
+        check(&chat, usage(None, None), 240, (40, 0, true));
     }
 
     #[test]
@@ -189,7 +192,7 @@ mod tests {
     fn what_generates_nothing_has_no_completion_and_what_counts_nothing_has_no_tokens() {
         let mut embedding = account("/v1/embeddings");
         embedding.answering();
-        embedding.seen(0, true);
+        embedding.seen(None, true);
         check(&embedding, usage(Some(12), None), 9000, (12, 0, false));
         check(&embedding, usage(None, None), 9000, (40, 0, true));
         let mut tokenize = account("/tokenize");
@@ -197,7 +200,7 @@ mod tests {
         check(&tokenize, usage(Some(12), None), 9000, (0, 0, false));
         let mut speech = account("/v1/audio/transcriptions");
         speech.answering();
-        speech.seen(0, true);
+        speech.seen(None, true);
         check(&speech, Usage { audio_ms: Some(900), ..Usage::default() }, 400, (0, 0, false));
     }
 
@@ -207,7 +210,7 @@ mod tests {
         let units = Units { prompt_micros: 0, cached_micros: 5, completion_micros: 0, gpu_second_micros: 1000 };
         chat.attempt(units, Mono(MS));
         chat.answering();
-        chat.seen(1, true);
+        chat.seen(Some(1), true);
         let used = chat.used(&Usage { cached: Some(500), ..usage(Some(100), Some(1)) }, 0, Mono(3001 * MS));
         assert_eq!((used.tokens.cached, used.units_micros), (100, 500 + 3000));
     }

@@ -285,8 +285,8 @@ impl Finish {
         self.account.answering();
     }
 
-    /// So many tokens passed, by our own count; whether the answer came to its end.
-    pub(crate) fn seen(&mut self, tokens: u64, has_ended: bool) {
+    /// So many tokens passed, by our own count if there is one; whether the answer came to its end.
+    pub(crate) fn seen(&mut self, tokens: Option<u64>, has_ended: bool) {
         self.account.seen(tokens, has_ended);
     }
 

@@ -254,7 +254,7 @@ impl Relay {
 
     fn report(&self, finish: &mut Finish) {
         let learned = self.tap.learned();
-        finish.seen(learned.content_event_count, learned.is_done);
+        finish.seen(Some(learned.content_event_count), learned.is_done);
         finish.usage(learned.usage(), learned.absurd_count);
     }
 }

@@ -160,7 +160,7 @@ pub(crate) async fn relay(
         // The common case: the usage is known and the connection free before the answer leaves.
         let reading = if is_plain(answer) { usage_of(buf.payload()) } else { Reading::default() };
         finish.usage(reading.usage, reading.absurd_count);
-        finish.seen(0, true);
+        finish.seen(None, true);
         core.evidence.answered(answer.slot);
         upstream.release(answer.opened);
         return send_all(core, conn, draft, length, buf, deadline, finish).await;
@@ -200,7 +200,7 @@ pub(crate) async fn relay(
     }
     let reading = if is_plain(answer) { tail.usage() } else { Reading::default() };
     finish.usage(reading.usage, reading.absurd_count);
-    finish.seen(0, true);
+    finish.seen(None, true);
     core.evidence.answered(answer.slot);
     upstream.release(Mono::now());
     buf.clear();
