@@ -2,8 +2,7 @@
 //!
 //! Who writes as soon as it has read one request lets the peer answer it and go to sleep before the next one comes, and
 //! pays for waking it with each write. So all that came in a turn is read before anything is written: writes leave in
-//! the same turn, together. Called by
-//! whoever writes whole requests and answers; events of a stream wait for nobody.
+//! the same turn, together. Called by whoever writes whole requests and answers; events of a stream wait for nobody.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
